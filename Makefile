@@ -6,7 +6,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo demo-s3 test quick check cover lint format types layers bench memory mutations kill-rounds limits fuzz power-cuts interrupts interrupt-points chaos chaos-pipeline simulate replay smoke-versions versions docs changelog lock audit sbom min-deps clean
+.PHONY: help setup demo demo-s3 test quick check cover lint format types layers bench bench-scale bench-folds bench-open bench-compaction bench-scan cost memory mutations kill-rounds erasure limits fuzz power-cuts interrupts interrupt-points chaos chaos-pipeline simulate campaigns replay smoke-versions versions docs changelog lock audit sbom min-deps clean
 
 ifdef PYTHON
 export PYTHON
@@ -82,11 +82,14 @@ mutations:  ## Break rules one by one: the conformance tests that claim them mus
 kill-rounds:  ## Kill a job that consumes, transforms and produces 1,000 times (KILLS=, SEED=, ARGS="--s3 --json FILE")
 	@$(RUN) -m tests.killing $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+erasure:  ## Erase beside producers, compaction, vacuum and readers that are killed; at every request; in random histories (CANARIES=, KILLS=, SEED=, ARGS="--only-processes")
+	@$(RUN) -m tests.erasure $(if $(CANARIES),--canaries $(CANARIES)) $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 limits:  ## What hostile objects cost a reader, each in a process of its own; fails above 256 MiB or 2 s (ARGS="--only parquet")
 	@$(RUN) -m tests.limits $(ARGS)
 
 fuzz:  ## Give a million changed inputs to every decoder, parser and form of rows, some guided by Atheris (INPUTS= for each program, SEED=; tests.mutants changes each byte once at least)
-	@$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary=:all: -r requirements-fuzz.lock
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: -r requirements-fuzz.lock
 	@$(RUN) -W ignore -m tests.fuzz.guided --inputs $(or $(INPUTS),100000) $(if $(SEED),--seed $(SEED)) $(ARGS)
 	@$(RUN) -W ignore -m tests.fuzz --inputs $(or $(INPUTS),750000) $(if $(SEED),--seed $(SEED)) $(ARGS)
 	@$(RUN) -W ignore -m tests.mutants --inputs $(or $(INPUTS),200000) $(if $(SEED),--seed $(SEED)) $(ARGS)
@@ -106,7 +109,11 @@ chaos:  ## Kill Spark drivers, executors and Python workers 200 times (KILLS=, S
 chaos-pipeline:  ## Kill producers, a sealer and Spark between topics, while readers follow (KILLS=, SEED=, ARGS="--json FILE")
 	@$(RUN) --java -m tests.pipeline $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-simulate:  ## Run 4,500 histories of the simulator (CHUNKS= of 450 each; make test runs one of them)
+campaigns:  ## Run every test that make test runs with few rounds (tests/rounds.py) with all of them: an hour or two (PYTEST_ARGS=)
+	@TXNLOG_ROUNDS=full TXNLOG_CHUNKS=$(or $(CHUNKS),4) $(RUN) --java -m pytest $$(grep -rl --include='test_*.py' -e 'tests.rounds import' -e 'property.cut_histories import' -e TXNLOG_CHUNKS tests | sort) \
+	  --timeout=7200 --numprocesses=$(PYTEST_WORKERS) --maxprocesses=4 $(PYTEST_ARGS)
+
+simulate:  ## Run 4,500 histories of the simulator (CHUNKS= of 450 each; make test runs 160 histories)
 	@TXNLOG_CHUNKS=$(or $(CHUNKS),10) $(RUN) -m pytest tests/simulation/test_simulator.py --numprocesses=$(PYTEST_WORKERS) --maxprocesses=4 $(PYTEST_ARGS)
 
 replay:  ## Replay one seed of the simulator with its trace: make replay SEED=17
@@ -143,8 +150,17 @@ bench:  ## Every row of docs/benchmarks.md, side by side with peers (BENCH="scan
 bench-scale:  ## Ten million batches over 10,000 partitions, appended, sealed and listed by the real code (ARGS="--batches 1000000 --json")
 	@$(RUN) -m bench.scale $(ARGS)
 
+bench-folds:  ## The cost of a commit beside 10,000 producers, 100,000 partitions, groups or ids, and entries folded a second (ARGS="--only groups --entries 0")
+	@$(RUN) -m bench.lifecycle.folding $(ARGS)
+
+bench-open:  ## Logs of a million entries, of 10,000 partitions, of ten million batches: opening, following, planning, committing (ARGS="--world small --folder DIR"; 5 GB of disk)
+	@$(RUN) -m bench.lifecycle.opening $(ARGS)
+
 bench-compaction:  ## Bytes of the metadata columns of a compacted file, and the compactor's speed by that of pyarrow (ARGS="--transactions 40 --records 20000")
 	@$(RUN) -m bench.lifecycle.compaction $(ARGS)
+
+bench-scan:  ## 10,000 small commits before and after compaction: requests of a read, and its speed by that of a pyarrow dataset (ARGS="--commits 500")
+	@$(RUN) -m bench.lifecycle.scan $(ARGS)
 
 cost:  ## Dollars a month of stated workloads, from requests that are counted (ARGS="--json")
 	@$(RUN) -m bench.cost $(ARGS)

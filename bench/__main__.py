@@ -19,6 +19,7 @@ from bench.machine import ROOT, describe
 from bench.page import HEADER, PAGE, RESULTS, cells, page
 from bench.registry import chosen
 from bench.table import Benchmark, Context, Measurement, Row
+from txnlog_testing.temporary import own_temporary_directory
 
 __all__ = ["as_json", "main"]
 
@@ -51,7 +52,7 @@ def as_json(row: Row, found: Measurement | str) -> dict[str, Any]:
 
 
 def run(benchmark: Benchmark, folder: Path, progress: Progress) -> dict[str, Any]:
-    """Measure the rows of one benchmark. What fails is reported, and does not keep the others from being measured."""
+    """Measure the rows of one benchmark. A failure is reported, and does not keep the others from being measured."""
     task = progress.add_task(benchmark.name, total=None, what="")
     start = time.perf_counter()
     found: Mapping[str, Measurement | str]
@@ -162,8 +163,9 @@ def main() -> None:
         "benchmarks": found,
     }
     show(results, console)
+    kept = json.loads((ROOT / RESULTS).read_text("utf-8"))
+    results |= {name: kept[name] for name in ("large_logs", "folds") if name in kept}
     if given.update:
-        kept = json.loads((ROOT / RESULTS).read_text("utf-8"))
         results = with_notes(updated(kept, found, str(results["date"]), str(machine["commit"])))
     elif given.words:
         console.print(
@@ -177,4 +179,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with own_temporary_directory():
+        main()

@@ -1,4 +1,4 @@
-"""What the three buffers of a transaction do and cost, counted on a real log; the table of docs/buffers.md.
+"""Effects and costs of the three buffers of a transaction, counted on a real log; the table of docs/buffers.md.
 
 python -m bench.buffers           prints the table
 python -m bench.buffers --page    writes it into docs/buffers.md
@@ -32,7 +32,7 @@ FLUSHES = 3
 ROWS = 10
 """Records of each flush."""
 OTHERS = 5
-"""Records that somebody else appends while the transaction is open."""
+"""Records that another producer appends while the transaction is open."""
 
 _WRITES = {
     (Operation.OPEN_WRITE, KeyClass.DATA): "file",

@@ -1,8 +1,7 @@
 """Commits by many processes at once to one log, against one process alone.
 
 Each process commits as fast as it can, one intent after the other: nothing but entries (an application version each), so
-all that they do is compete for the next slot. What is counted is commits that were answered within the time, of all
-processes together. A wait is the time from a commit's call to its answer; one that has no answer when the time is over
+all that they do is compete for the next slot. The count is that of the commits that were answered within the time, of all processes together. A wait is the time from a commit's call to its answer; one that has no answer when the time is over
 counts with the time that it waited so far, so that a process that starves shows.
 """
 
@@ -33,20 +32,20 @@ FAR_MS = 30
 END_SECONDS = 60.0
 LOCAL_SECONDS = 2.0
 FAR_SECONDS = 6.0
-"""Of one run; at 30 ms and 32 processes, each gets about five turns in it."""
+"""Seconds of one run; at 30 ms and 32 processes, each process gets about five turns in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What some processes did together."""
+    """The results of some processes together."""
 
     seconds: float
     waits_ms: list[list[float]]
-    """By process: its waits; the last one is unfinished."""
+    """Waits of each process; the last one is unfinished."""
 
     @property
     def commits_per_second(self) -> float:
-        """Of all together."""
+        """Return the commits per second of all processes together."""
         return sum(len(waits) - 1 for waits in self.waits_ms) / self.seconds
 
     def wait_ms(self, share: float) -> float:
@@ -209,7 +208,7 @@ def _row_pair(name: str, where: str, count: int, target: float) -> tuple[Row, Ro
 NOTE = (
     "on a local disk a commit takes less than a millisecond, so what limits many processes on a machine of two cores is the "
     "processor: every process reads and folds every entry, so each commit costs as many folds as there are processes, and "
-    "whoever is not scheduled waits. With 30 ms of latency, as on an object store, the same 32 processes keep their rate and "
+    "a process that is not scheduled waits. With 30 ms of latency, as on an object store, the same 32 processes keep their rate and "
     "wait evenly (the rows with 30 ms). `make bench BENCH=contention` gives rates and waits"
 )
 

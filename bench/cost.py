@@ -31,7 +31,7 @@ SCHEMA = pa.schema([("number", pa.int64()), ("value", pa.float64())])
 
 @dataclass(frozen=True)
 class Workload:
-    """What is done again and again, and how often."""
+    """The repeated work, and how often it is done."""
 
     name: str
     every_s: float
@@ -44,7 +44,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Bill:
-    """What a workload costs."""
+    """The costs of a workload."""
 
     name: str
     writes: float
@@ -54,7 +54,7 @@ class Bill:
     requests_usd: float
     """A month."""
     metadata_gb: float
-    """Of entries, snapshots, bundles and sidecars that a month adds."""
+    """Gigabytes of entries, snapshots, bundles and sidecars that a month adds."""
     metadata_usd: float
     """A month of keeping what a month adds."""
 
@@ -75,7 +75,7 @@ def dollars(per_second: Mapping[str, float], prices: Mapping[str, float] = PRICE
 
 
 def bill(workload: Workload) -> Bill:
-    """Run a workload, and return what it costs. What prepares the log is not counted."""
+    """Run a workload, and return what it costs. Preparing the log is not counted."""
     store = CountingStore(MemoryStore())
     log, step = workload.begin(store)
     before = _metadata_bytes(store)

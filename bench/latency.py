@@ -8,7 +8,7 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ __all__ = ["BENCHMARKS"]
 GROUPS = ROUNDS
 """Groups of commits whose medians are compared."""
 IDLE_COMMITS = 5
-"""Of a group."""
+"""Number of commits of a group."""
 IDLE_BREAK_S = (1.2, 2.2)
 FILES_BREAK_S = (0.4, 0.8)
 """Spark's file source never idles for longer."""
@@ -36,6 +36,10 @@ WARM_UP = 5
 OUTPUT_S = 180.0
 """How long an output may take."""
 END_S = 30.0
+
+FAR_MS = 30.0
+FAR_BREAK_S = 2.0
+FAR_INTERVALS_MS = (1_000, 250)
 
 Latencies = dict[str, list[list[float]]]
 """Milliseconds of each commit, by group; by whether readers were idle before ("idle") or busy ("busy")."""
@@ -193,6 +197,39 @@ def measure(context: Context) -> list[Measurement]:
     return measured
 
 
+def measure_far(context: Context) -> list[Measurement]:
+    """Return the latencies of consumers whose requests take 30 ms, by their look interval, of the same commits."""
+    log = str(context.folder / "far")
+    with TxnLog.create(log) as created:
+        created.create_topic(TOPIC, SCHEMA)
+    with ExitStack() as stack:
+        consumers = {
+            interval_ms: stack.enter_context(_process(poll, log, interval_ms, FAR_MS))
+            for interval_ms in FAR_INTERVALS_MS
+        }
+        producer = stack.enter_context(_process(commit, log, context.folder))
+        done: dict[str, list[dict[int, float]]] = {"jitter": [], "regular": []}
+        next_number = 0
+        for kind, breaks in (("jitter", IDLE_BREAK_S), ("regular", (FAR_BREAK_S, FAR_BREAK_S))):
+            for group in range(1 + GROUPS):  # the first one is not counted: the rhythm is new
+                context.tick(f"30 ms a request, {kind}: {group}/{GROUPS}")
+                numbers = range(next_number, next_number + IDLE_COMMITS)
+                next_number = numbers.stop
+                producer.send((numbers, *breaks))
+                times = producer.recv()
+                if group:
+                    done[kind].append(times)
+        seen = {}
+        for interval_ms, consumer in consumers.items():
+            consumer.send(next_number)
+            seen[interval_ms] = consumer.recv()
+    return [
+        Measurement(f"latency-far-{interval_ms}-{kind}", _medians(groups))
+        for interval_ms, times in seen.items()
+        for kind, groups in _latencies(done, times).items()
+    ]
+
+
 READERS = {
     "consumer": "a plain-Python Consumer that polls",
     "spark": "a Spark query, default trigger, foreachBatch",
@@ -231,16 +268,36 @@ BENCHMARKS = (
             f"A process of plain Python commits transactions of {ROWS} rows to a log on local disk; timed is from the commit's "
             "answer until the rows are in the hands of another process: returned by `poll`, or collected in `foreachBatch`. "
             f"After a pause: {GROUPS} groups of {IDLE_COMMITS} commits, {IDLE_BREAK_S[0]:g} to {IDLE_BREAK_S[1]:g} s apart, so "
-            "that readers are idle: then the consumer and the source look once a second, and a commit waits for the next look, "
-            "half a second in the mean and a second at most (the 99th percentile of so few is the slowest; that of all is below). "
+            "that readers are idle: on a local disk they look every 20 ms (the 99th percentile of so few is the slowest; that of all is below). "
             f"Among others: {GROUPS} groups of {BUSY_COMMITS} commits, {BUSY_BREAK_S[0] * 1_000:.0f} to "
-            f"{BUSY_BREAK_S[1] * 1_000:.0f} ms apart: nobody is idle, and the rest of the way is all that is left. The difference "
-            "is what the wait is of it. Both readers read the same commits at the same time. Spark's file source, in a turn of "
+            f"{BUSY_BREAK_S[1] * 1_000:.0f} ms apart: no reader is idle. Both readers read the same commits at the same time. Spark's file source, in a turn of "
             "its own, gets a Parquet file of the same rows for each commit; it lists its directory all the time (every 10 ms on a "
             "local disk), which on an object store is a request each time. local[2], Unix domain sockets."
         ),
         rows=tuple(row for kind in KINDS for name in READERS for row in _rows(name, kind)),
         measure=measure,
         minutes=2,
+    ),
+    Benchmark(
+        name="commit-to-far-output",
+        how=(
+            f"As commit-to-output with a plain-Python Consumer, each of whose requests takes {FAR_MS:.0f} ms more; the producer is on the local disk. "
+            f"Commits are {IDLE_BREAK_S[0]:g} to {IDLE_BREAK_S[1]:g} s apart, or {FAR_BREAK_S:g} s. Each of {GROUPS} groups has {IDLE_COMMITS} commits."
+        ),
+        rows=tuple(
+            Row(
+                key=f"latency-far-{interval_ms}-{kind}",
+                work=f"from a commit to the output of a Consumer, {FAR_MS:.0f} ms a request, {text}, look_interval_ms={interval_ms}",
+                against="–",
+                figure="ms, median",
+                target=200,
+                at_least=False,
+                digits=0,
+            )
+            for interval_ms in FAR_INTERVALS_MS
+            for kind, text in (("jitter", "commits 1.2 to 2.2 s apart"), ("regular", "a commit every 2 s"))
+        ),
+        measure=measure_far,
+        minutes=1,
     ),
 )

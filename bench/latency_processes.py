@@ -10,12 +10,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from txnformat.store.open import open_store
 from txnlog import Consumer, Producer, TxnLog
+from txnlog_testing.stores.latency import LatencyStore
 
 __all__ = ["ROWS", "SCHEMA", "TOPIC", "commit", "poll"]
 
 ROWS = 100
-"""Of a commit, all with its number."""
+"""Rows of a commit, all with its number."""
 TOPIC = "numbers"
 SCHEMA = pa.schema([("number", pa.int64())])
 
@@ -57,10 +59,14 @@ def commit(orders: Connection, log: str | None, folder: Path) -> None:
         opened.close()
 
 
-def poll(orders: Connection, log: str) -> None:
-    """Poll until as many commits as an order says are there; answer with the time at which the first row of each was."""
+def poll(orders: Connection, log: str, look_interval_ms: int = 1_000, round_trip_ms: float = 0.0) -> None:
+    """Poll until as many commits as an order says are there; answer with the time at which the first row of each was.
+
+    ``round_trip_ms``: how long each request of the consumer takes more; 0: its store is the local disk.
+    """
     seen: dict[int, float] = {}
-    with TxnLog.open(log) as opened, Consumer(opened) as consumer:
+    place = LatencyStore(open_store(log), round_trip_ms) if round_trip_ms else log
+    with TxnLog.open(place) as opened, Consumer(opened, look_interval_ms=look_interval_ms) as consumer:
         consumer.subscribe([TOPIC])
         orders.send("ready")
         wanted: int | None = None

@@ -16,8 +16,16 @@ HEAD = f"""# Benchmarks
 
 All that is compared took turns in one run on one machine, in an order that was reversed every other round. A figure is
 the median of the rounds' ratios; in brackets the smallest and the largest. Figures of one machine say little about
-another: `make bench` measures yours, `make bench BENCH=scan` only what has "scan" in its name. What was measured again since the run that is named below says so itself.
+another: `make bench` measures yours, `make bench BENCH=scan` only what has "scan" in its name. A row that was measured again since the run that is named below says so.
 """
+
+
+LARGE_LOGS = """`make bench-open` makes four logs on local disk with the real code, without data files, and opens each in a process of its own: `small` to compare with; `entries`, of a million
+entries; `topics`, with 10,000 partitions of 1,000 topics; `partition`, one of ten million batches. Milliseconds are of the processor and the least of several rounds (a commit: the median), but for
+"wall": that is time that passes, with the files in the page cache. A probe of a slot is a request on a local disk; on an object store one listing takes the place of all probes, and a round trip is one wait. Measured on {date}, on the machine below with much other work beside."""
+
+FOLDS = """`make bench-folds`: microseconds of the processor for one commit that is decided, encoded, folded and checked by the invariants of a step, in a state that has something else besides; in brackets
+the median of the rounds' ratios to a state that has nothing besides. The states take turns, and a figure is the median of rounds of 200 commits. Measured on {date}, on the machine below with much other work beside."""
 
 
 def _number(value: float, digits: int) -> str:
@@ -95,6 +103,12 @@ def page(results: Mapping[str, Any]) -> str:
         )
         lines += [f"* **{benchmark['name']}** ({benchmark['seconds']:.0f} s): {benchmark['how']}{when}"]
         lines += [f"  {line}" for line in _medians(benchmark["rows"])]
+    if "large_logs" in results:
+        lines += ["", "## Large logs", "", LARGE_LOGS.format(date=results["large_logs"]["date"]), ""]
+        lines += results["large_logs"]["lines"]
+    if "folds" in results:
+        lines += ["", "### Commits and folds", "", FOLDS.format(date=results["folds"]["date"]), ""]
+        lines += results["folds"]["lines"]
     lines += ["", "## Machine and versions", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {value} |" for name, value in results["machine"].items()]
     lines += ["", f"Measured on {results['date']}, in {results['minutes']:.0f} minutes."]

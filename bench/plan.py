@@ -17,7 +17,7 @@ __all__ = ["BENCHMARKS", "partition"]
 
 BATCHES = 1_000_000
 RECORDS = 100
-"""Of a batch."""
+"""Records of a batch."""
 PRODUCERS = 8
 """They write at the same time, a batch in turn."""
 BATCHES_OF_TRANSACTION = 10

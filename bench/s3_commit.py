@@ -23,7 +23,7 @@ __all__ = ["BENCHMARKS"]
 
 ROUNDS = 9
 CALLS = 20
-"""Of each in a round, one after the other in turn."""
+"""Calls of each in a round, one after the other in turn."""
 WARM_UP = 1
 COUNTED = 10
 """Commits whose requests are counted."""

@@ -44,7 +44,7 @@ __all__ = ["Beside", "Scale", "beside_producers", "measure"]
 
 T = TypeVar("T")
 BATCHES_OF_APPEND = 10
-"""Of each partition: what a commit of a stream brings, say."""
+"""Batches for each partition: as many as a commit of a stream has, say."""
 HASH = "0" * 64
 
 

@@ -1,4 +1,4 @@
-"""What a benchmark is: rows of the table that it answers, and the function that measures them.
+"""A benchmark: rows of the table that it answers, and the function that measures them.
 
 A module of benchmarks has ``BENCHMARKS``, a tuple of :class:`Benchmark`; ``bench/registry.py`` lists the modules.
 All that is compared takes turns in one run (:func:`take_turns`), in an order that is reversed every other round, and the figure is the
@@ -29,11 +29,11 @@ class Row:
     """Names the row for good, in kebab case."""
     work: str
     against: str
-    """What it is compared with; "–" for nothing."""
+    """The peer of the comparison; "–" for none."""
     figure: str
-    """What the figure says, as in "times its speed" or "batches/s"."""
+    """The unit of the figure, as in "times its speed" or "batches/s"."""
     target: float | None = None
-    """None: the figure is only reported."""
+    """The target. If None, the figure is only reported."""
     at_least: bool = True
     """Whether the target is the least (inclusive) or the most (inclusive)."""
     digits: int = 2
@@ -50,14 +50,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What was found for one row."""
+    """The measurement of one row."""
 
     key: str
-    """Of the row."""
+    """Key of the row."""
     rounds: tuple[float, ...]
     """The figure of each round; the row's figure is their median."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """What else is worth keeping: JSON values with units in their names."""
+    """Other results that are worth keeping: JSON values with units in their names."""
 
     @property
     def figure(self) -> float:
@@ -67,7 +67,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a benchmark gets from the runner."""
+    """The inputs of a benchmark, from the runner."""
 
     folder: Path
     """An empty directory of its own, on the file system that is recorded; removed afterwards."""
@@ -80,7 +80,7 @@ class Benchmark:
     """Measures some rows together."""
 
     name: str
-    """What ``make bench BENCH=name`` narrows to."""
+    """The name that ``make bench BENCH=name`` narrows to."""
     how: str
     """How it is measured, for the page: data, sizes, settings, what is timed. One paragraph."""
     rows: tuple[Row, ...]
@@ -105,7 +105,7 @@ def take_turns(
     rounds, warm_up : int
         Rounds that count, and rounds before them that do not.
     sync : bool
-        Write the system's dirty pages back before each call, untimed: everybody pays for what they write themselves.
+        Write the system's dirty pages back before each call, untimed: each side pays for its own writes.
     """
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(warm_up + rounds):

@@ -26,6 +26,7 @@ from txnformat.core.records.state import PartitionState
 from txnformat.core.state import LogState
 from txnformat.errors import TxnLogError
 from txnlog import Producer, TxnLog
+from txnlog_testing.temporary import own_temporary_directory
 
 OUTPUT = Path("demo-output")
 console = Console(width=120, soft_wrap=True)
@@ -216,4 +217,5 @@ def _check(what: str, got: object, expected: object) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    with own_temporary_directory():
+        sys.exit(main(sys.argv[1:]))

@@ -29,7 +29,7 @@ INLINE_ID = "ingest-inline"
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """What was written: the demo's own books, to hold the log against."""
+    """The rows that were written: the demo's own books, to hold the log against."""
 
     transactions: int
     aborted: int

@@ -49,7 +49,9 @@ def _environment() -> Path:
     if not stamp.exists() or stamp.read_text(encoding="utf-8") != lock.read_text(encoding="utf-8"):
         subprocess.run([sys.executable, "-m", "venv", "--clear", FOLDER], check=True)
         install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*install, "--require-hashes", "--only-binary=:all:", "-r", str(lock)], check=True)
+        subprocess.run(
+            [*install, "--no-deps", "--require-hashes", "--only-binary=:all:", "-r", str(lock)], check=True
+        )
         stamp.write_text(lock.read_text(encoding="utf-8"), encoding="utf-8")
     return python
 

@@ -23,10 +23,10 @@ AUDIT_PINS = ROOT / "requirements-audit.txt"
 FUZZ_PINS = ROOT / "requirements-fuzz.txt"
 
 BUILD = ("setuptools",)
-"""What builds the packages that have no wheel: installed before the others, so that no build downloads its own."""
+"""Packages that build those without a wheel: installed before the others, so that no build downloads its own."""
 
 OLDEST = ("pyspark==4.1.4", "py4j==0.10.9.9")
-"""What stands in place of pyspark and py4j where the oldest supported pyspark is tested."""
+"""Replacements for pyspark and py4j where the oldest supported pyspark is tested."""
 
 _PIN = re.compile(r"([A-Za-z0-9._-]+)==([A-Za-z0-9.!+_-]+)")
 _HEAD = "# Made by `make lock`. Do not edit.\n\n"

@@ -31,7 +31,7 @@ __all__ = ["compact"]
 WAVE = 64
 """Files that one Spark job writes: what a job that fails has written is garbage, and what came before it stays."""
 WRITTEN = pa.schema([("place", pa.int64()), ("runs", pa.list_(pa.binary())), ("files", pa.binary())])
-"""What a task tells: the group's place, rows of RUN_ROW of each source, and the records of the files as JSON, in the order of their numbers."""
+"""The answer of a task: the group's place, rows of RUN_ROW of each source, and the records of the files as JSON, in the order of their numbers."""
 DDL = "place bigint, runs array<binary>, files binary"
 
 

@@ -66,7 +66,7 @@ class TxnLogDataSource(DataSource):
             {one.name: one.schema for one in pin.topics}, options.columns, case_sensitive=self.case_sensitive
         )
         for one in pin.topics:  # load() raises what is wrong with option where
-            topic_read(options, one.name, one.schema, schema)
+            topic_read(options, one.name, one.topic_id, one.schema, schema)
         return schema
 
     @clean_errors

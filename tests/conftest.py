@@ -7,8 +7,11 @@ Files whose tests start drivers of their own, to kill them, share no JVM: any wo
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import signal
+import tempfile
 
 # Before numpy comes: its threads for linear algebra spin while they wait, in every Python that a test starts.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -21,7 +24,12 @@ from botocore.loaders import JSONFileLoader
 from hypothesis import HealthCheck, Phase, settings
 from xdist.scheduler import LoadScopeScheduling
 
+from txnlog_testing.temporary import own_temporary_directory
+
 SPARK = Path(__file__).parent / "spark"
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell does so with what it starts in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A slow machine is not a defect: no deadline, no check of how fast data is made, and no explain phase, which traces every line.
 # HYPOTHESIS_PROFILE chooses; CI takes "ci" by itself.
@@ -70,6 +78,15 @@ TOGETHER = (
 
 # Each of many hundred S3 clients would parse the same megabytes of JSON that describe the service, which takes 0.2 s.
 JSONFileLoader.load_file = staticmethod(functools.cache(JSONFileLoader().load_file))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give all that the tests start a temporary directory, which goes with the session; pytest's own folders stay where it keeps the last ones."""
+    if not hasattr(config, "workerinput"):  # workers have the environment of the process that starts them
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+        stack = contextlib.ExitStack()
+        stack.enter_context(own_temporary_directory())
+        config.add_cleanup(stack.close)
 
 
 class SparkTogether(LoadScopeScheduling):

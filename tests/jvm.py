@@ -25,15 +25,19 @@ __all__ = ["java_options", "spark_environment", "spark_home"]
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss512k -Xshare:auto"
 """One compiler, one collector: these JVMs live for seconds."""
 DUMP_SECONDS_MAX = 150
-"""Less than a test may take. Whoever is slower goes without an archive."""
+"""Less than a test may take. A slower machine goes without an archive."""
 _NONE = b"this Java makes no archive\n"
 
 
 @functools.cache
 def java_options() -> str:
-    """Return them; at the first call on a machine that takes the time of two starts of Spark."""
+    """Return them; at the first call on a machine that takes the time of two starts of Spark.
+
+    What a killed JVM leaves is in the temporary directory of this process (``txnlog_testing.temporary``).
+    """
     archive = _archive()
-    return QUICK if archive is None else f"{QUICK} -XX:SharedArchiveFile={archive}"
+    options = f"{QUICK} -Djava.io.tmpdir={tempfile.gettempdir()}"
+    return options if archive is None else f"{options} -XX:SharedArchiveFile={archive}"
 
 
 def spark_home(folder: Path) -> Path:

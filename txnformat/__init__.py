@@ -21,4 +21,7 @@ only (``make layers``):
 
 The modules beside the packages stand below all of them (``errors``, ``types``, ``keys``, ``clock`` …). The test kit is
 ``txnlog_testing``: no module of the product imports it.
+Start reading at ``core.state`` and ``core.decide``; ARCHITECTURE.md follows a write and a read step by step.
+
+May import: no other package of the project, and no pyspark.
 """

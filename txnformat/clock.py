@@ -12,7 +12,7 @@ import threading
 import time
 from typing import NamedTuple, Protocol
 
-__all__ = ["Clock", "Ids", "Instant", "SystemClock", "SystemIds", "waited_ms"]
+__all__ = ["Clock", "Ids", "Instant", "SystemClock", "SystemIds", "steady_ms", "waited_ms"]
 
 
 class Instant(NamedTuple):
@@ -22,6 +22,11 @@ class Instant(NamedTuple):
     """Milliseconds since 1970-01-01 UTC; may jump."""
     boot_ms: int | None
     """Milliseconds since boot, counting suspended time, never going back; None where there is no such clock."""
+
+
+def steady_ms(instant: Instant) -> int:
+    """Return the reading of the clock that does not jump, if the machine has it: readings of one machine differ by the time between them."""
+    return instant.wall_ms if instant.boot_ms is None else instant.boot_ms
 
 
 def waited_ms(start: Instant, end: Instant) -> int:

@@ -11,7 +11,7 @@ import re
 __all__ = ["seconds", "whole"]
 
 DIGITS_MAX = 19
-"""Of a number below 2**63."""
+"""Most digits of a number below 2**63."""
 
 _WHOLE = re.compile("[0-9]{1,19}")
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{0,9})?|\.[0-9]{1,9}")

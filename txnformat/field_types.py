@@ -61,14 +61,14 @@ SIZE_MAX = 2**48
 LOG_TIME_MS_MAX = 253_402_300_799_999
 """Latest log time (inclusive): the end of the year 9999. Python has no later ones."""
 TEXT_BYTES_MAX = 4_096
-"""Of a text in UTF-8, unless it has a bound of its own."""
+"""Longest text, in UTF-8, of a field without a bound of its own."""
 
 LEFT_OUT = Meta(extra={"may_lack": True, "left_out": True})
-"""Of a field of an operation: writers leave it out when it has its default."""
+"""Marks a field of an operation that writers leave out when it has its default."""
 OLDER_LACK = Meta(extra={"may_lack": True})
 """Likewise: earlier versions have not written it."""
 FEATURE = Meta(extra={"feature": True})
-"""Of a field whose further values are features that this version does not have."""
+"""Marks a field whose further values are features that this version does not have."""
 
 Count = Annotated[int, Meta(ge=0, le=INT64_MAX)]
 Positive = Annotated[int, Meta(ge=1, le=INT64_MAX)]
@@ -92,7 +92,7 @@ def bounded(bytes_max: int, bytes_min: int = 0) -> Meta:
 
 Text = Annotated[str, bounded(TEXT_BYTES_MAX)]
 Item = Annotated[str, Meta(max_length=TEXT_BYTES_MAX)]
-"""Of a list of texts."""
+"""An item of a list of texts."""
 Name = Annotated[str, bounded(TEXT_BYTES_MAX, 1)]
 TransactionalId = Annotated[str, bounded(keys.TRANSACTIONAL_ID_BYTES_MAX, 1)]
 Uuid = Annotated[str, Meta(pattern=rf"\A{keys.UUID_PATTERN}\Z", description="uuid")]

@@ -1,4 +1,4 @@
-"""What a fork does to objects that hold locks, threads or uploads: the child gets them anew, or not at all.
+"""How objects that hold locks, threads or uploads survive a fork: the child gets them anew, or not at all.
 
 A forked child has copies of its parent's objects but only the thread that forked. A lock that another thread held
 stays locked there for ever, a pool has no threads, and an upload that the child gives up would remove the parent's
@@ -35,7 +35,7 @@ _generation = 0
 def generation() -> int:
     """Return how many forks lie between the first process and this one.
 
-    What notes it finds out later whether it was forked since. Unlike a process id, it never comes again.
+    An object that notes it finds out later whether the process was forked since. Unlike a process id, it never comes again.
     """
     return _generation
 

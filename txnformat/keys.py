@@ -12,6 +12,7 @@ Layout (relative to the root)::
     _txnlog/condemned/<20 digits>-<uuid>     what a vacuum may delete, since a state does not name it
     _txnlog/probe/<uuid>                     no part of the log: made and deleted to try the store
     <name>-<8 hex>/data/<20 digits>-<uuid>.parquet   segment files
+    <name>-<8 hex>/data/<20 digits>-<uuid>.parquet@<20 digits>+<first byte>   embedded files: no objects, but parts of the entry's payload
     <name>-<8 hex>/segments/<20 digits>-<uuid>.index      sealed segments: batches,
     <name>-<8 hex>/segments/<20 digits>-<uuid>.markers    markers,
     <name>-<8 hex>/segments/<20 digits>-<uuid>.txnindex   aborted transactions
@@ -41,6 +42,7 @@ __all__ = [
     "TRANSACTIONAL_ID_BYTES_MAX",
     "UUID_PATTERN",
     "ObjectName",
+    "Place",
     "born_of",
     "boundary_key",
     "bundle_key",
@@ -53,6 +55,7 @@ __all__ = [
     "check_transactional_id",
     "condemned_key",
     "data_key",
+    "embedded_key",
     "entry_key",
     "has_own_directory_only",
     "is_runs_key",
@@ -60,6 +63,8 @@ __all__ = [
     "is_topics_file",
     "is_topics_sidecar",
     "named_after",
+    "own_key",
+    "parse_any_file_key",
     "parse_boundary_key",
     "parse_bundle_key",
     "parse_condemned_key",
@@ -72,6 +77,7 @@ __all__ = [
     "parse_snapshot_key",
     "parse_table_key",
     "parse_txnindex_key",
+    "place_of",
     "probe_key",
     "sidecar_key",
     "snapshot_key",
@@ -100,7 +106,7 @@ TRANSACTIONAL_ID_BYTES_MAX = 249
 
 UUID_PATTERN = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 TOPIC_PATTERN = r"(?!_|\.{1,2}\Z)[A-Za-z0-9._-]{1,249}"
-"""Of a legal topic name: Kafka's rule, and no leading underscore."""
+"""Pattern of a legal topic name: Kafka's rule, and no leading underscore."""
 _ENTRY = re.compile(r"_txnlog/log/([0-9]{20})\.json")
 _BOUNDARY = re.compile(r"_txnlog/boundary/([0-9]{20})")
 _BUNDLE = re.compile(r"_txnlog/bundles/([0-9]{20})-([0-9]{20})")
@@ -111,6 +117,7 @@ _TABLE = re.compile(rf"_txnlog/tables/([0-9]{{20}})-({UUID_PATTERN})\.arrow")
 _DATA = re.compile(
     rf"[A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}}/data/([0-9]{{20}})-({UUID_PATTERN})\.parquet"
 )
+_PLACE = re.compile(r"([0-9]{20})\+(0|[1-9][0-9]{0,7})")
 _SIDECAR = re.compile(
     rf"[A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}}/segments/([0-9]{{20}})-({UUID_PATTERN})\.(index|runs|markers|txnindex)"
 )
@@ -121,11 +128,20 @@ _TOPIC = re.compile(TOPIC_PATTERN)
 
 
 class ObjectName(NamedTuple):
-    """What the key of an object that an entry names says."""
+    """The parts of the key of an object that an entry names."""
 
     born: int
     """Number of an entry that the writer had folded before the upload: a lower bound."""
     uuid: str
+
+
+class Place(NamedTuple):
+    """Where the bytes of an embedded file are."""
+
+    entry: int
+    """Number of the entry whose payload has them."""
+    start: int
+    """The first byte in the payload (inclusive)."""
 
 
 def born_of(key: str) -> int:
@@ -229,13 +245,38 @@ def parse_data_key(key: str) -> ObjectName | None:
     return _parse(_DATA, key)
 
 
+def embedded_key(key: str, place: Place) -> str:
+    """Return the key of a segment file that an entry's payload has. ``key``: of the object that it would be otherwise."""
+    return f"{own_key(key)}@{place.entry:020d}+{place.start}"
+
+
+def own_key(key: str) -> str:
+    """Return the key of the object that a segment file is, or would be if no entry had its bytes."""
+    return key.partition("@")[0]
+
+
+def place_of(key: str) -> Place | None:
+    """Return where the bytes of a segment file are, at a key that :func:`parse_any_file_key` recognises; None: it is an object."""
+    place = key.partition("@")[2]
+    if not place:
+        return None
+    entry, _, start = place.partition("+")
+    return Place(int(entry), int(start))
+
+
+def parse_any_file_key(key: str) -> ObjectName | None:
+    """Return born and uuid, or None when the key is not a segment file's, be it an object or embedded."""
+    own, at, place = key.partition("@")
+    return None if at and _PLACE.fullmatch(place) is None else parse_data_key(own)
+
+
 def has_own_directory_only(directory: str) -> bool:
     """Return whether a topic's name was cut in its directory's: then ``<name>-<8 hex>`` may be another topic's, too."""
     return len(directory) >= NAME_CHARS_MAX
 
 
 def is_topics_file(key: str, directory: str) -> bool:
-    """Return whether a segment file, at a key that :func:`parse_data_key` recognises, may be named for the topic with this directory.
+    """Return whether a segment file, at a key that :func:`parse_any_file_key` recognises, may be named for the topic with this directory.
 
     It lies there, or in a directory that the topic would have with another id: a writer that lost the creation of the
     topic to another one has uploaded there. No other topic can have such a directory.

@@ -24,6 +24,9 @@ from txnformat.admin.describe import (
     known_outcome,
     partition_offsets,
 )
+from txnformat.admin.erasure.call import ErasureReport, abandon, erase
+from txnformat.admin.erasure.certificate import look as look_at_erasures
+from txnformat.admin.erasure.status import ErasureStatus, statuses
 from txnformat.admin.garbage import VacuumReport
 from txnformat.admin.groups import Groups
 from txnformat.admin.history import HistoryEntry, read_history
@@ -34,15 +37,15 @@ from txnformat.admin.subscriptions import Subscriptions
 from txnformat.admin.topics import TopicDeletion, delete_topic
 from txnformat.admin.transactions import Transactions
 from txnformat.admin.trimming import DeletedRecords, delete_records
-from txnformat.admin.truncation import OLDER_THAN, TruncationReport, truncate
+from txnformat.admin.truncation import OLDER_THAN, TruncationReport, checked_age_ms, truncate
 from txnformat.admin.vacuum import GRACE, vacuum
 from txnformat.arguments import check_flags
 from txnformat.client.committer import Committer
 from txnformat.client.create import begin_log, check_max_timeout, create_format
 from txnformat.clock import Clock, Ids, Instant, SystemClock, SystemIds
-from txnformat.core.intents import EnableFeatures
+from txnformat.core.intents import ChangeLog, EnableFeatures
 from txnformat.core.operations import CreateTopic
-from txnformat.core.state import LIFECYCLE, LogState, TopicState
+from txnformat.core.state import EMBEDDING, LIFECYCLE, LogState, TopicState
 from txnformat.core.topics.cleanup import keeps_latest
 from txnformat.core.topics.creation import check_same_topic, new_topic
 from txnformat.core.topics.evolution import as_change
@@ -326,6 +329,36 @@ class TxnLog(LogReads):
         self.committer.commit(self.committer.intend(change))
         return self.committer.state.topic_of(change.topic_id, "the alteration")
 
+    def alter(self, *, truncate_older_than: datetime.timedelta | None) -> LogState:
+        """Set what is of the whole log.
+
+        Parameters
+        ----------
+        truncate_older_than : timedelta or None
+            :meth:`maintain` lets commit entries go that are older, as ``older_than`` of :meth:`truncate`: at least 7 days. None: they stay, as at first.
+
+        Returns
+        -------
+        LogState
+            The state with the setting.
+
+        Raises
+        ------
+        InvalidInputError
+            Kind ``invalid-age``.
+        UnsupportedFeatureError
+            Kind ``upgrade-required``: call :meth:`upgrade` first.
+
+        Notes
+        -----
+        Requests: 1 entry; none if the log has the setting already.
+        """
+        age_ms = -1 if truncate_older_than is None else checked_age_ms(truncate_older_than)
+        state = self.refresh()
+        if state.truncate_older_than_ms != age_ms:
+            self.committer.commit(self.committer.intend(ChangeLog(age_ms)))
+        return self.committer.state
+
     def maintain(
         self, *tasks: str, truncate_older_than: datetime.timedelta | None = None
     ) -> MaintenanceReport:
@@ -336,12 +369,14 @@ class TxnLog(LogReads):
         *tasks : str
             "timeouts": end the open transactions whose time is over. "seal": move the extents below the last stable
             offsets from the state into sidecars, and merge the segment lists that are too large for writers. "expire":
-            forget transactional ids that had no use for 7 days, and producers without one for a day. "retention": remove the
+            forget transactional ids that had no use for 7 days, and producers without one for a day. "subscriptions": lift the
+            marks of subscriptions over offsets without a visible record. "retention": remove the
             oldest records of topics as their settings say. "compact": as :meth:`compact`, by the settings of each topic. "vacuum": as :meth:`vacuum`
-            with its grace of 7 days. "truncate": as :meth:`truncate`. None: all tasks, of these the compaction once an hour, the vacuum once in 24 hours,
-            and the truncation once in 6 hours, if ``truncate_older_than`` is given.
+            with its grace of 7 days. "truncate": as :meth:`truncate`, after
+            the one or two snapshots that the boundary needs. None: all tasks, of these the marks and the compaction once an hour, the vacuum once in 24 hours,
+            and the truncation once in 6 hours, if the log has an age for it (:meth:`alter`) or ``truncate_older_than`` is given.
         truncate_older_than : timedelta, optional
-            As ``older_than`` of :meth:`truncate`. None: all tasks leave the old entries alone, and "truncate" takes 7 days.
+            As ``older_than`` of :meth:`truncate`. None: what :meth:`alter` has set; without that all tasks leave the old entries alone, and "truncate" takes 7 days.
 
         Returns
         -------
@@ -360,8 +395,13 @@ class TxnLog(LogReads):
         self.refresh()
         return maintain(self.committer, self.sidecars, tasks, self._last_done, truncate_older_than)
 
-    def upgrade(self) -> bool:
+    def upgrade(self, *, embedding: bool = False) -> bool:
         """Allow that records are removed. From then on programs that do not know this can neither read nor write the log.
+
+        Parameters
+        ----------
+        embedding : bool
+            Allow as well that small transactions travel in their entries (:attr:`~writers.settings.ProducerSettings.embed_bytes`).
 
         Returns
         -------
@@ -372,18 +412,29 @@ class TxnLog(LogReads):
         -----
         Requests: 1 entry.
         """
-        if LIFECYCLE in self.refresh().features.reader:
+        features = (LIFECYCLE, EMBEDDING) if embedding else (LIFECYCLE,)
+        if self.refresh().features.reader.issuperset(features):
             return False
         try:
-            self.committer.commit(self.committer.intend(EnableFeatures((LIFECYCLE,))))
+            self.committer.commit(self.committer.intend(EnableFeatures(features)))
         except ConflictError:  # another client was faster
-            if LIFECYCLE not in self.refresh().features.reader:
+            if not self.refresh().features.reader.issuperset(features):
                 raise
             return False
         return True
 
+    @property
+    def embeds(self) -> bool:
+        """Whether entries may have payloads, as far as this log object knows. Requests: none."""
+        return EMBEDDING in self.state.features.reader
+
     def delete_records(
-        self, topic: str, offsets: int | Mapping[int, int], *, dry_run: bool = False
+        self,
+        topic: str,
+        offsets: int | Mapping[int, int],
+        *,
+        dry_run: bool = False,
+        force: bool | Sequence[str] = False,
     ) -> list[DeletedRecords]:
         """Remove the oldest records of partitions (Kafka's ``deleteRecords``): log starts move, and never go back.
 
@@ -395,6 +446,10 @@ class TxnLog(LogReads):
             a partition cannot be sealed, so nothing can be removed from there on.
         dry_run : bool
             Change nothing, and return what would come of it.
+        force : bool or sequence of str
+            True: offsets may be up to the log end, which -1 then stands for; open transactions that have begun below an offset in its partition are aborted first, as
+            a whole. A list of transactional ids does the same, and gives up what the prepared transactions of these ids have in such a partition, also above the
+            offset; the coordinator may still commit or abort the rest of them. If the call fails afterwards, they have ended nevertheless.
 
         Returns
         -------
@@ -406,7 +461,12 @@ class TxnLog(LogReads):
         NotFoundError
             Kind ``unknown-topic`` or ``unknown-partition``.
         OffsetOutOfRangeError
-            An offset is beyond the last stable offset: an open transaction has records there, or it is beyond the log end.
+            An offset is beyond the last stable offset: an open transaction has records there, or it is beyond the log end. Or it is between records that were spilled together, and
+            an open transaction that would stay begins among them. Nothing was changed.
+        InvalidTransactionStateError
+            Kind ``transaction-prepared``: prepared transactions have begun below an offset that ``force`` does not name. Nothing was changed.
+        InvalidInputError
+            Kind ``invalid-force``.
         UnsupportedFeatureError
             Kind ``upgrade-required``: call :meth:`upgrade` first.
         ConflictError
@@ -415,10 +475,10 @@ class TxnLog(LogReads):
         Notes
         -----
         The partitions move in one entry. Readers that have planned before go on. Requests: those of a seal where what goes is
-        not sealed yet, 1 GET for each sealed segment in which a removed record is, and 1 entry.
+        not sealed yet, 1 GET for each sealed segment in which a removed record is, and 1 entry; 1 entry more where ``force`` ends transactions.
         """
         check_flags(dry_run=dry_run)
-        return delete_records(self.committer, self.sidecars, topic, offsets, dry_run=dry_run)
+        return delete_records(self.committer, self.sidecars, topic, offsets, dry_run=dry_run, force=force)
 
     def delete_topic(self, name: str, *, force: bool | Sequence[str] = False) -> TopicDeletion:
         """Delete a topic: its records, its subscriptions, positions of groups in it. A topic of the same name is another one from then on.
@@ -606,6 +666,112 @@ class TxnLog(LogReads):
             dry_run=dry_run,
             progress=progress,
         )
+
+    def erase(
+        self,
+        topic: str,
+        where: str,
+        *,
+        requested_by: str,
+        key: str | None = None,
+        dry_run: bool = False,
+        all_rows: bool = False,
+    ) -> ErasureReport:
+        """Remove the records that a condition matches for good: files that hold them are rewritten, the old ones deleted by vacuums, and a certificate says when nothing is left.
+
+        Records that were appended or staged before the call, and those of transactions that had begun by then, are covered; later ones that match may go, too.
+
+        Parameters
+        ----------
+        topic : str
+            Where to erase.
+        where : str
+            SQL condition on the topic's own columns, as for reads. The log keeps its columns and a keyed hash, never the condition.
+        requested_by : str
+            By whom, or for which ticket: 1 to 1,000 bytes; the log keeps it.
+        key : str, optional
+            Of the hash: 32 to 1,000 characters. A call with the same condition and key goes on with the same erasure, in any process. Drawn at random unless given; the report has it.
+        dry_run : bool
+            Only say which files hold how many matching rows; change nothing.
+        all_rows : bool
+            Allow a condition that matches every committed record.
+
+        Returns
+        -------
+        ErasureReport
+            Its ``status.missing`` says what is to be done before the erasure is complete.
+
+        Raises
+        ------
+        NotFoundError
+            Kind ``unknown-topic``.
+        UnsupportedFeatureError
+            Kind ``upgrade-required``: call :meth:`upgrade` first.
+        InvalidInputError
+            Kind ``invalid-where``, ``erases-all-rows``, ``invalid-requested-by`` or ``invalid-erasure-key``.
+        ConflictError
+            Kind ``chunks-in-erasure``: the topic has values in several records; ``too-many-erasures``; ``replace-superseded``: other clients change the segments all the time.
+        CorruptDataError, StorageError
+            A file cannot be read or written. Segments that were rewritten before stay so; call again with the same condition and key.
+
+        Notes
+        -----
+        What can be sealed is sealed first. Offsets stay: a removed record leaves a gap. Versions below the newest commit of a removed record can be read no more.
+        Memory: a row group of 16 MiB, and the keys of the topic's files. Requests: of each file of the topic the columns of the condition; of each file with matching rows those of a compaction.
+        """
+        return erase(
+            self.committer,
+            self.sidecars,
+            topic,
+            where,
+            requested_by=requested_by,
+            key=key,
+            dry_run=dry_run,
+            all_rows=all_rows,
+        )
+
+    def abandon_erasure(self, erasure_id: str, *, requested_by: str) -> ErasureStatus:
+        """Give up an erasure that is not complete: the log forgets it, without a certificate. Records that were removed stay removed.
+
+        For an erasure whose key or condition is lost: no call can go on with it. Erase again, with another key, what it should have removed.
+
+        Parameters
+        ----------
+        erasure_id : str
+            Of :meth:`erasures`.
+        requested_by : str
+            By whom, or for which ticket: 1 to 1,000 bytes; the history of the log keeps it.
+
+        Returns
+        -------
+        ErasureStatus
+            How far it had come.
+
+        Raises
+        ------
+        NotFoundError
+            Kind ``unknown-erasure``.
+        ConflictError
+            Kind ``erasure-superseded``: it is complete.
+        InvalidInputError
+            Kind ``invalid-requested-by``.
+        """
+        return abandon(self.committer, erasure_id, requested_by=requested_by)
+
+    def erasures(self, *, look: bool = False) -> list[ErasureStatus]:
+        """Return the erasures that are not complete and the last 100 that are, in the order of their requests, and what each lacks.
+
+        Parameters
+        ----------
+        look : bool
+            Look at the store for the erasures that lack only that: ``missing`` then names what is left over there. Nothing is changed.
+
+        Notes
+        -----
+        Requests: 1 GET when nothing is new. With a look for which an erasure is due: 1 LIST for each 1,000 objects, and those of a vacuum's look for what is in use.
+        """
+        check_flags(look=look)
+        return look_at_erasures(self.committer) if look else statuses(self.refresh())
 
     def offsets(self, topic: str) -> list[PartitionOffsets]:
         """Return earliest offset, last stable offset and log end of each partition, as of now."""

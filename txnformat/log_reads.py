@@ -15,7 +15,8 @@ from txnformat.core.state import LogState, TopicState
 from txnformat.moments import Moment
 from txnformat.predicates.tree import Predicate
 from txnformat.protocol.cuts import check_version_options, cut_at, entry_time_ms, topic_as_of
-from txnformat.reading.plan import OffsetSpec, ReadPlan, plan_read, read_plan, topic_predicate
+from txnformat.reading.plan import OffsetSpec, ReadPlan, plan_read, topic_predicate
+from txnformat.reading.resolving import on_newest, read_plan
 from txnformat.reading.rows import output_schema
 from txnformat.reading.sealed import SidecarCache
 from txnformat.store.base import ObjectStore
@@ -28,7 +29,7 @@ __all__ = ["LogReads", "LogSnapshot"]
 
 
 class LogReads:
-    """What a log can be asked for."""
+    """Read methods of TxnLog."""
 
     store: ObjectStore
     sidecars: SidecarCache
@@ -88,17 +89,21 @@ class LogReads:
         check_flags(end_expired=end_expired)
         level = check_version_options(isolation, version_as_of, timestamp_as_of)
         state = self.transactions.end_expired_if_permitted() if end_expired else self.committer.refresh()
-        plan = self.plan(
-            topic,
-            isolation=level,
-            start=start,
-            end=end,
-            partitions=partitions,
-            where=where,
-            state=state,
-            as_of=self.committer.read(cut_at(state, version_as_of, timestamp_as_of)),
-        )
-        return _records(self.store, plan, columns)
+        as_of = self.committer.read(cut_at(state, version_as_of, timestamp_as_of))
+
+        def planned(state: LogState) -> ReadPlan:
+            return self.plan(
+                topic,
+                isolation=level,
+                start=start,
+                end=end,
+                partitions=partitions,
+                where=where,
+                state=state,
+                as_of=as_of,
+            )
+
+        return _records(self, on_newest(self.committer.refresh, planned, state), columns)
 
     def dataset(
         self,
@@ -114,8 +119,7 @@ class LogReads:
     ) -> LogDataset:
         """Return a ``pyarrow.dataset.Dataset`` of a topic as it is now: for DuckDB, Polars, pandas.
 
-        The parameters are those of :meth:`read`, but ``_partition`` is the only metadata column. What is written
-        later is not in it. Row groups that ``start`` or ``end`` cuts are read at once, all others when it is
+        The parameters are those of :meth:`read`, but ``_partition`` is the only metadata column. Records written later are not in it. Row groups that ``start`` or ``end`` cuts are read at once, all others when it is
         scanned, by pyarrow's own reader: only page checksums are verified.
 
         Raises
@@ -127,8 +131,14 @@ class LogReads:
         level = check_version_options(isolation, version_as_of, timestamp_as_of)
         state = self.committer.refresh()
         as_of = self.committer.read(cut_at(state, version_as_of, timestamp_as_of))
-        plan = self.plan(topic, isolation=level, start=start, end=end, where=where, state=state, as_of=as_of)
-        return plan_dataset(self.store, plan, items(columns, "columns"), may_be_cut=end is not None)
+
+        def planned(state: LogState) -> LogDataset:
+            plan = self.plan(
+                topic, isolation=level, start=start, end=end, where=where, state=state, as_of=as_of
+            )
+            return plan_dataset(self.store, plan, items(columns, "columns"), may_be_cut=end is not None)
+
+        return on_newest(self.committer.refresh, planned, state)
 
     def snapshot(
         self, *, version_as_of: int | None = None, timestamp_as_of: Moment | None = None
@@ -229,8 +239,12 @@ class LogSnapshot:
         where: str | None = None,
     ) -> pa.RecordBatchReader:
         """Read a topic; parameters and errors are those of :meth:`TxnLog.read`. Its schema is that of when this was made."""
-        plan = self._plan(topic, start, end, partitions, where)
-        return _records(self._log.store, plan, columns)
+        committer = self._log.committer
+
+        def planned(state: LogState) -> ReadPlan:
+            return self._plan(state, topic, start, end, partitions, where)
+
+        return _records(self._log, on_newest(committer.refresh, planned, committer.state), columns)
 
     def dataset(
         self,
@@ -244,20 +258,25 @@ class LogSnapshot:
         """Return a topic as a ``pyarrow.dataset.Dataset``; otherwise as :meth:`TxnLog.dataset`."""
         from txnformat.reading.dataset import plan_dataset
 
-        plan = self._plan(topic, start, end, None, where)
-        return plan_dataset(self._log.store, plan, items(columns, "columns"), may_be_cut=end is not None)
+        committer = self._log.committer
+
+        def planned(state: LogState) -> LogDataset:
+            plan = self._plan(state, topic, start, end, None, where)
+            return plan_dataset(self._log.store, plan, items(columns, "columns"), may_be_cut=end is not None)
+
+        return on_newest(committer.refresh, planned, committer.state)
 
     def _plan(
         self,
+        now: LogState,
         topic: str,
         start: OffsetSpec,
         end: OffsetSpec,
         partitions: Sequence[int] | None,
         where: str | None,
     ) -> ReadPlan:
-        """Plan on the newest state that is known, where everything is found that was moved since; no request for it."""
+        """Plan on the newest state that is known, ``now``, where everything is found that was moved since; no request for it."""
         pinned: TopicState = topic_as_of(self._state, topic, self.entry)
-        now = self._log.committer.state
         newest = now.topic_of(pinned.topic_id, "the snapshot")  # a topic of the same name may be another one
         plan = self._log.plan(
             topic,
@@ -272,7 +291,9 @@ class LogSnapshot:
         return replace(plan, topic=replace(pinned, schema=pinned.schema.beside(newest.schema)))
 
 
-def _records(store: ObjectStore, plan: ReadPlan, columns: Sequence[str] | None) -> pa.RecordBatchReader:
+def _records(log: LogReads, plan: ReadPlan, columns: Sequence[str] | None) -> pa.RecordBatchReader:
     columns = items(columns, "columns")
     schema = output_schema(plan.topic.schema, columns)
-    return pa.RecordBatchReader.from_batches(schema, read_plan(store, plan, columns))
+    return pa.RecordBatchReader.from_batches(
+        schema, read_plan(log.sidecars, log.committer.refresh, plan, columns)
+    )

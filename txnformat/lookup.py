@@ -1,4 +1,4 @@
-"""What producers and consumers look up in the log as they know it."""
+"""Lookups of producers and consumers in the log as they know it."""
 
 from __future__ import annotations
 

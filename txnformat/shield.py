@@ -61,7 +61,7 @@ class Errand(Generic[T]):
         """Whether it has run, or never will."""
 
     def perform(self) -> None:
-        """Run the function here, unless another thread has begun to. What it raises becomes the answer."""
+        """Run the function here, unless another thread has begun to. An exception of the function becomes the answer."""
         with self._claim:  # of two threads that were given it the second one comes when the first has ended
             if not self.is_ended:
                 self._perform()
@@ -103,7 +103,7 @@ class Errand(Generic[T]):
 
     @property
     def error(self) -> BaseException | None:
-        """What the function raised; None when it returned, or has not ended."""
+        """The exception of the function; None when it returned, or has not ended."""
         return self._error
 
     def answer(self) -> T:
@@ -126,7 +126,7 @@ class _Worker(threading.Thread):
         super().__init__(name="txnlog-shield", daemon=True)
         self.errands: SimpleQueue[Errand[Any] | None] = SimpleQueue()
         self.newest: ReferenceType[Errand[Any]] | None = None
-        """What it was given last; not kept alive by it, for the answer may be large."""
+        """The object that it was given last; not kept alive by it, for the answer may be large."""
         self.is_at_work = False
         """Whether its thread has begun, and has not ended. Set by that thread alone."""
         self.is_retired = False
@@ -189,8 +189,9 @@ def _submit(errand: Errand[T]) -> None:
         except RuntimeError:  # the interpreter ends, or there are too many threads
             errand.perform()
             return
-    worker.errands.put(errand)
+    # Noted before it is handed over: an interrupt between the two must not make a worker that is busy look idle.
     worker.newest = ref(errand)
+    worker.errands.put(errand)
 
 
 def _start(worker: _Worker) -> None:

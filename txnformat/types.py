@@ -7,6 +7,7 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta, Struct
 
+from txnformat import keys
 from txnformat.field_types import (
     INT64_MAX,
     Count,
@@ -95,7 +96,7 @@ class ObjectRecord(Struct, frozen=True, gc=False):
     size: Positive
     """Bytes."""
     sha256: Sha256
-    """Of the whole object, lower-case hex."""
+    """SHA-256 of the whole object, lower-case hex."""
 
 
 LEAVES_MAX = 50_000
@@ -114,22 +115,27 @@ class SegmentListRecord(ObjectRecord, frozen=True, gc=False, omit_defaults=True)
 
 
 class FileRecord(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A segment file (Parquet) as an entry names it."""
+    """A segment file (Parquet) as an entry names it: an object, or a part of the entry's payload."""
 
     key: Text
-    """Relative key of the object."""
+    """Relative key of the object; of an embedded file with the place of its bytes."""
     size: Positive
-    """Bytes of the whole object."""
+    """Bytes of the whole file."""
     sha256: Sha256
-    """Of the whole object, lower-case hex."""
+    """SHA-256 of the whole file, lower-case hex."""
     footer_bytes: FooterBytes
-    """Bytes from the start of the Parquet footer to the end of the object (metadata, length, magic)."""
+    """Bytes from the start of the Parquet footer to the end of the file (metadata, length, magic)."""
     footer_sha256: Sha256
-    """Of the last ``footer_bytes`` bytes."""
+    """SHA-256 of the last ``footer_bytes`` bytes."""
     rows: Count
     """Records in the file."""
     schema_id: SchemaId = 0
     """Version of the topic's schema that it was written under."""
+
+    @property
+    def place(self) -> keys.Place | None:
+        """Where the bytes are; None: the file is an object."""
+        return keys.place_of(self.key)
 
 
 class SegmentRecord(Struct, frozen=True):

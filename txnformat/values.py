@@ -1,6 +1,6 @@
 """Records of a topic with the schema "kafka", with large values put together again from their chunks.
 
-What this adds to :meth:`txnformat.log.TxnLog.read`, which shows chunks as the records they are:
+It adds to :meth:`txnformat.log.TxnLog.read`, which shows chunks as the records they are:
 
 * A record stands where its last chunk does. So ranges of offsets that follow each other give each record exactly once,
   whole, wherever they cut a value: chunks before the range are looked up, a value that ends behind it is of the next.
@@ -45,9 +45,9 @@ class WholeRecord:
     topic: str
     partition: int
     offset: int
-    """Of its last chunk, of an ordinary record its own."""
+    """Offset of its last chunk; for an ordinary record its own."""
     first_offset: int
-    """Of its first chunk."""
+    """Offset of its first chunk."""
     key: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] | None
     """(name, value) pairs, those of the format left out; None as for the record."""

@@ -1,7 +1,10 @@
-"""The names that users import.
+"""The names that users import, and the command ``txnlog``.
 
-``__init__.pyi`` lists them, for type checkers and for this module, which loads each when it is first used: most need
-pyarrow, and ``txnlog --help`` answers at once.
+``__init__.pyi`` lists the names, for type checkers and for this module, which loads each when it is first used: most need
+pyarrow, and ``txnlog --help`` answers at once. Start reading in the module that the list gives for a name.
+``cli`` is the command; it does nothing that the library cannot.
+
+May import: ``spark_datasource``, ``writers`` and ``txnformat``; ``spark_datasource`` only when one of its names is used.
 """
 
 import ast
@@ -15,7 +18,7 @@ _MODULES = {
     if isinstance(node, ast.ImportFrom) and node.module
     for alias in node.names
 }
-"""By name, the module that has it."""
+"""The module of each name."""
 
 __all__: list[str] = sorted(_MODULES)  # noqa: PLE0605  # the stub has the names
 

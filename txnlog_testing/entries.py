@@ -8,6 +8,7 @@ from typing import Any
 
 from txnformat.core.wire.document import ZSTD_MAGIC, decompressed, packed, plain_json
 from txnformat.core.wire.entry_bytes import encode_stored
+from txnformat.segments.payload import head_of, payload_of, with_payload
 
 __all__ = ["changed_entry", "replaced_in_entry", "without_checksum"]
 
@@ -16,12 +17,12 @@ def changed_entry(data: bytes, change: Callable[[dict[str, Any]], object]) -> by
     """Return the bytes of an entry after ``change`` was made to its document."""
     document = _document(data)
     change(document)
-    return encode_stored(plain_json(document))
+    return with_payload(encode_stored(plain_json(document)), payload_of(data))
 
 
 def replaced_in_entry(data: bytes, old: bytes, new: bytes) -> bytes:
     """Return the bytes of an entry with ``old`` replaced in its JSON, everywhere."""
-    return encode_stored(plain_json(_document(data)).replace(old, new))
+    return with_payload(encode_stored(plain_json(_document(data)).replace(old, new)), payload_of(data))
 
 
 def without_checksum(data: bytes) -> bytes:
@@ -31,6 +32,6 @@ def without_checksum(data: bytes) -> bytes:
 
 
 def _document(data: bytes) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(decompressed(data, name="entry"))
+    document: dict[str, Any] = json.loads(decompressed(head_of(data), name="entry"))
     document.pop("x_sha256", None)
     return document

@@ -1,7 +1,7 @@
 """Raises an exception at any point of a call at which CPython can run a signal handler, one point at a time.
 
 A call is run once under :func:`record`, which lists its points; then again and again under :func:`interrupt`, each
-time with another point and everything else anew. What the caller was told is then held against what came of it::
+time with another point and everything else anew. The test then compares the answer to the caller with the effect::
 
     with record() as points:
         producer.commit()
@@ -32,8 +32,7 @@ the frames of the project's packages, and in those of the standard library's Pyt
 packages in between is passed over. A point is named by its place in the bytecode and by the how-manieth time the call
 comes there, so that the run that is interrupted need not be traced in whole.
 
-What CPython 3.11 does not do itself, 3.14's point between a ``with`` statement's ``__enter__`` and its block, is not
-here: on 3.14 it is a ``CALL`` like others.
+CPython 3.14 has a point between a ``with`` statement's ``__enter__`` and its block that 3.11 lacks: it is not here, since on 3.14 it is a ``CALL`` like others.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ class Point:
     """File and qualified name of the function."""
     line: int
     offset: int
-    """Of the instruction in the function's bytecode."""
+    """Offset of the instruction in the function's bytecode."""
     kind: PointKind
     nth: int
     """The how-manieth time the call is there, from 1."""
@@ -124,7 +123,7 @@ class Struck:
 
 
 class _Frame:
-    """What is known of a frame that runs."""
+    """The known state of a running frame."""
 
     __slots__ = ("call", "is_inside", "jump")
 
@@ -266,7 +265,7 @@ class record:  # used as a function; contextlib's frames would be among the poin
 
     def __init__(self, roots: Sequence[str] | None = None) -> None:
         self.points: list[Point] = []
-        """Those so far."""
+        """The points so far."""
         self._tracer = _Tracer(self._note, None, _roots() if roots is None else roots)
 
     def _note(self, point: Point, frame: FrameType) -> None:
@@ -306,7 +305,7 @@ class interrupt:  # used as a function
         self._place = place
         self._error = error
         self.struck = Struck()
-        """What came of it."""
+        """The result of the call."""
         self._is_any = point is None
         self._tracer = _Tracer(self._strike, point, _roots() if roots is None else roots)
 

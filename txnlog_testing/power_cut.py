@@ -6,7 +6,7 @@ something. At any moment :meth:`Disk.survivors` says which trees a machine may f
 * of a file, the bytes that were there when it was last synced; else none of them, half, or all;
 * of a directory, the names that were there when it was last synced, and of the changes since then **any** subset, in
   their order. File systems with a journal keep beginnings only; the protocol does not ask for that.
-* A rename is one change. What lies in a directory whose own name is lost is lost with it.
+* A rename is one change. Entries of a directory whose own name is lost are lost with it.
 
 Temporary names are left out, as nothing looks at them. The calls that sync do nothing to the real disk.
 """
@@ -50,10 +50,10 @@ class _File:
 @dataclass(eq=False)
 class _Directory:
     names: dict[str, _Node] = field(default_factory=dict)
-    """What all processes see."""
+    """The names that all processes see."""
     durable: dict[str, _Node] = field(default_factory=dict)
     pending: list[_Change] = field(default_factory=list)
-    """What became of names since the last sync, in order."""
+    """The changes of names since the last sync, in order."""
 
 
 _Node = _File | _Directory
@@ -62,10 +62,10 @@ _Change = tuple[tuple[str, _Node | None], ...]
 
 
 class Survivor(NamedTuple):
-    """What a machine finds that starts again."""
+    """The files that a machine finds when it starts again."""
 
     files: dict[str, bytes]
-    """By path below the base."""
+    """Files by path below the base."""
     digest: bytes
 
     def store(self, root: str, clock: Clock | None = None) -> MemoryStore:

@@ -14,7 +14,6 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from txnformat import keys
-from txnformat.core.drafts import replace
 from txnformat.core.intents import (
     Action,
     AllocateIds,
@@ -29,6 +28,7 @@ from txnformat.core.intents import (
     Write,
 )
 from txnformat.core.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS, Cause, CreateTopic
+from txnformat.persistent import replace
 from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome, TopicPartition
 from txnlog_testing.models.naive_model import NaiveModel
 
@@ -64,7 +64,7 @@ MISTAKES = (
     "epoch-",
     "epoch+",
 )
-"""What a producer does wrong: half of the appends are right."""
+"""Mistakes of a producer: half of the appends are right."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ OPENING = [
     [Command(what, who, who, (0,), 1, "none", Outcome.COMMIT) for who in range(3)]
     for what in ("create", "open", "allocate")
 ]
-"""What most histories begin with: topics, producers and ids to work with."""
+"""The usual beginning of a history: topics, producers and ids to work with."""
 
 
 def make_topic(name: str, number: int = 0, partitions: int = 3) -> CreateTopic:
@@ -170,14 +170,14 @@ def make_append(
             PendingPartition(partition, records, len(sizes), sequence, digest[:16], 8 * records, 1_000, 2_000)
         )
     rows = sum(records for _, records in parts.values())
-    key = keys.data_key(topic.directory, 0, _uuid(content))
+    key = keys.data_key(topic.directory, 0, _uuid(f"{content} {parts}"))  # a key is named by one append
     file = FileRecord(key, 1_000, digest, 100, digest, rows, schema_id)
     return TopicAppend(topic.topic_id, topic.partitions, (file,), tuple(pending), tuple(batches))
 
 
 @dataclass
 class Clients:
-    """What the clients of a log know: turns commands into intents."""
+    """The knowledge of a log's clients: turns commands into intents."""
 
     model: NaiveModel
     following: dict[tuple[int, int, TopicPartition], int] = field(default_factory=dict)
@@ -352,7 +352,7 @@ class Clients:
         now, schema_id = self._now(command, topic)
         append = make_append(now, parts, content=f"append {len(self.sent)}", schema_id=schema_id)
         if command.mistake == "more" and last is not None and last.topic_id == topic.topic_id:
-            # What was sent before keeps its digest: the log has it, and only the rest is new.
+            # Batches sent before keep their digest: the log has them, and only the rest is new.
             digests = {part.partition: part.digest for part in last.partitions}
             kept = (
                 replace(part, digest=digests.get(part.partition, part.digest)) for part in append.partitions

@@ -85,7 +85,7 @@ class _Pending:
 
     tables: list[Any] = field(default_factory=list)
     named: list[bool] = field(default_factory=list)
-    """Of each table, whether the caller named the partition."""
+    """For each table, whether the caller named the partition."""
     size: int = 0
     alive: int = 0
     """Bytes that the tables keep from being freed: a slice holds on to all of what it was cut from."""
@@ -323,7 +323,7 @@ class Accumulator:
         if spools is None:
             return
         topic = self._topics[topic_id]
-        # What fails in the conversion keeps its records: they are taken out when all of them are in tables.
+        # Records whose conversion fails are kept: they are taken out when all of them are in tables.
         tables = [
             (partition, spool.size, self._format(topic).table(spool.rows))
             for partition, spool in spools.items()

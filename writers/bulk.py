@@ -46,7 +46,12 @@ class BulkAppend:
         self._log = log
         committer = log.committer
         self._staging = Staging(
-            log.store, committer.ids, settings or ProducerSettings(), committer.born, committer.clock
+            log.store,
+            committer.ids,
+            settings or ProducerSettings(),
+            committer.born,
+            committer.clock,
+            lambda: log.embeds,
         )
         self._lock = OwnLock("bulk append")
         self._calls = Calls(self._lock, unrepeatable=("send",))

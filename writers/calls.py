@@ -35,7 +35,7 @@ class Interrupted(NamedTuple):
 class _Noted(NamedTuple):
     name: str
     errand: Errand[Any] | None
-    """None: a call that is not an errand, and may or may not have been done."""
+    """The errand. If None, the call is not an errand, and may or may not have been done."""
     before: _Noted | None = None
     """The interrupted call whose place it takes; again what counts if this one never begins."""
 

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from txnformat.core.drafts import replace
 from txnformat.core.intents import AppRef, CommitResult, ProducerRef, Write
 from txnformat.core.operations import DEFERRED_TIMEOUT_MS
 from txnformat.core.state import LogState
@@ -23,6 +22,7 @@ from txnformat.core.transactions.decide import check_identity
 from txnformat.core.transactions.state import TransactionalIdState, TransactionStatus
 from txnformat.errors import InternalError, ProducerFencedError, TxnLogError
 from txnformat.log import TxnLog
+from txnformat.persistent import replace
 from txnformat.types import Outcome
 from writers.calls import Interrupted
 from writers.producer import Producer
@@ -84,7 +84,7 @@ class _JobSession(Session):
         owner = state.transactional_ids.get(name)
         check_identity(ref, name, owner, Write(ref))
         if owner is None:
-            raise InternalError("an identity that was checked, of an id that is not known")
+            raise InternalError("a checked identity belongs to an unknown transactional id")
         return owner
 
     def commit_version(self, app: AppRef) -> tuple[CommitResult, bool]:

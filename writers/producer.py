@@ -33,7 +33,7 @@ from writers.ownership import OwnLock
 from writers.progress import AckSource
 from writers.rows import Headers, kafka_record, kafka_rows
 from writers.session import Session
-from writers.settings import MIB, Buffer, ProducerSettings
+from writers.settings import EMBED_BYTES, MIB, Buffer, ProducerSettings
 from writers.staging import Staging
 from writers.transaction import Call, CommitInfo, ProducerStatus, Transaction
 from writers.upload import ROLL_BYTES
@@ -69,7 +69,7 @@ class Producer:
         them in one entry; a transaction that grows large or old goes on as "deferred". "deferred": every flush stages
         them, and they get offsets with the commit. "inline": every flush appends them with offsets, and a marker
         decides them. Which when: docs/buffers.md.
-    transaction_timeout_ms, deferred_timeout_ms, linger_ms, batch_bytes, buffer_bytes, roll_bytes, chunk_bytes : int
+    transaction_timeout_ms, deferred_timeout_ms, linger_ms, batch_bytes, buffer_bytes, roll_bytes, chunk_bytes, embed_bytes : int
         See :class:`writers.settings.ProducerSettings`.
 
     Notes
@@ -91,6 +91,7 @@ class Producer:
         buffer_bytes: int = 64 * MIB,
         roll_bytes: int = ROLL_BYTES,
         chunk_bytes: int = 8 * MIB,
+        embed_bytes: int = EMBED_BYTES,
     ) -> None:
         self.settings = ProducerSettings(
             transactional_id=transactional_id,
@@ -103,6 +104,7 @@ class Producer:
             buffer_bytes=buffer_bytes,
             roll_bytes=roll_bytes,
             chunk_bytes=chunk_bytes,
+            embed_bytes=embed_bytes,
         )
         if not isinstance(log, TxnLog):
             raise InvalidInputError(
@@ -115,7 +117,9 @@ class Producer:
         self._calls = Calls(self._lock, _TAKES)
         self._linger = Linger(linger_ms, self._flush_held)
         committer = log.committer
-        self._staging = Staging(log.store, committer.ids, self.settings, committer.born, committer.clock)
+        self._staging = Staging(
+            log.store, committer.ids, self.settings, committer.born, committer.clock, lambda: log.embeds
+        )
         self._session = Session(log, self.settings, self._staging)
 
     def __repr__(self) -> str:
@@ -157,8 +161,8 @@ class Producer:
     def init(self) -> None:
         """Get an identity, and with a transactional id fence older instances and abort what they left open.
 
-        What one of them has prepared stays so: then the status is PREPARED, :attr:`prepared` names it, and no instance
-        is fenced before it has ended.
+        A transaction that an older instance has prepared stays prepared: then the status is PREPARED, :attr:`prepared` names it, and no instance is fenced
+        before it has ended.
 
         Requests: 1 entry; without a transactional id 1 per process and 1,000 producers; none when one is prepared.
 
@@ -235,12 +239,14 @@ class Producer:
             data = [kafka_record(found.schema, key, value, headers, stamp)]
             data = large_value(data[0], self.settings) or data
         elif any(given is not None for given in (key, value, headers, timestamp)):
-            raise InvalidInputError("data and key=, value=, headers= or timestamp= exclude each other")
+            raise InvalidInputError(
+                "send takes either data, or key=, value=, headers= and timestamp=, not both"
+            )
         else:
             data = kafka_rows(found.schema, data, lambda: now_of(self._log))
         if isinstance(data, LargeValue):
             large = data
-            # What its file raises is the caller's, and ends the call as an error of ours does.
+            # An exception of the caller's file is the caller's, and ends the call as an error of ours does.
             self._do(Call.SEND, lambda: self._session.take_large(found, large, partition), Exception)
         else:
             self._hand_over(self._staging.buffered.prepare(found, data, partition))
@@ -394,7 +400,7 @@ class Producer:
     def close(self) -> None:
         """Abort an open transaction; without transactions flush. Idempotent once it has succeeded.
 
-        What is prepared stays so: its outcome is decided elsewhere.
+        A prepared transaction stays prepared: its outcome is decided elsewhere.
 
         Raises
         ------
@@ -438,7 +444,7 @@ class Producer:
         except TxnLogError as failure:
             if error is None:
                 raise
-            # What went wrong first is what the caller must see.
+            # The caller must see the first error.
             told = failure.kind == "transaction-committed"
             error.add_note(
                 f"{'the producer is closed' if told else 'the producer could not be closed'}: {failure}"

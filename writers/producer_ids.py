@@ -28,7 +28,7 @@ class _Block:
 
 _blocks_lock = threading.Lock()
 _blocks: dict[tuple[str, str], _Block] = {}
-"""By log and place: a copy of a log has its own."""
+"""Blocks by log and place: a copy of a log has its own."""
 
 
 def _forget() -> None:
@@ -68,5 +68,5 @@ def _allocate(log: TxnLog, block: _Block) -> range:
     block.asked = None
     allocated = operation_of(result, AllocateProducerIds)
     if not isinstance(allocated, AllocateProducerIds):
-        raise InternalError("another operation than was asked for", entry=result.entry)
+        raise InternalError("the entry holds another operation than the requested one", entry=result.entry)
     return range(allocated.first, allocated.last + 1)

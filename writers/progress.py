@@ -8,10 +8,10 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from txnformat.consumers.group_offsets import OffsetSource
 from txnformat.consumers.record_ids import Records
-from txnformat.core.drafts import replace
 from txnformat.core.groups.operations import OffsetCommit, PositionCommit
 from txnformat.core.intents import Acks, GroupOffsets, ProducerRef
 from txnformat.errors import AckConflictError, OffsetOutOfRangeError, TxnLogError
+from txnformat.persistent import replace
 
 __all__ = ["AckSource", "Progress"]
 

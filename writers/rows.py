@@ -184,7 +184,7 @@ def kafka_rows(schema: TopicSchema, data: Any, now: Callable[[], datetime.dateti
                 "[{…}], a list of dicts" if isinstance(data, Mapping) else "value=…, and key=… if it has one"
             )
             raise InvalidInputError(
-                f"a {type_name(data)} is not data; nothing was sent",
+                f"a {type_name(data)} cannot be sent as data; nothing was sent",
                 kind="schema-mismatch",
                 hint=f"one record is sent as {shape}",
             )

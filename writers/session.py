@@ -1,8 +1,8 @@
 """Session: a producer's identity, what the log holds of its open transaction, and what is not known of it.
 
 Every write is an intent with a fixed identity (:mod:`txnformat.core.intents`): a call whose outcome is unknown is
-repeated with the same intent, so nothing is appended twice. What the log refuses for good (a newer instance of the
-transactional id, numbers that do not fit) ends the session.
+repeated with the same intent, so nothing is appended twice. A final refusal of the log (a newer instance of the transactional id, numbers that do not fit) ends
+the session.
 
 How the records of an open transaction reach the log:
 
@@ -11,13 +11,13 @@ How the records of an open transaction reach the log:
                staged nothing when it commits is a one-shot
     auto       a one-shot: the commit names all files at once. Beyond a size or an age it goes on as deferred
 
-What an exception in the middle of a call leaves behind (a lack of memory, an asynchronous exception, a mistake of ours;
-signals do not come here, see :mod:`txnformat.shield`):
+How the session survives an exception in the middle of a call (a lack of memory, an asynchronous exception, a mistake of ours; signals do not come here, see
+:mod:`txnformat.shield`):
 
 * All that the session knows is one immutable :class:`~writers.standing.Standing`, which each step replaces in one assignment.
 * A call is noted in it (``within``) before it begins, and taken out as its last step. Only errors of this library, raised
   on purpose, end a call as well. A call that is found there was cut: from then on only an abort and a close are legal.
-* What is asked of the log is noted (``unsettled``) before it is asked. An answer is first carried out on the buffers, in steps
+* A call notes its request to the log (``unsettled``) before it sends it. An answer is first carried out on the buffers, in steps
   that can be repeated, and then the note is taken out. So an abort knows whether the log may hold anything.
 """
 
@@ -31,7 +31,6 @@ from txnformat.admin.prepared import PreparedTransaction
 from txnformat.client.committer import operation_of
 from txnformat.clock import waited_ms
 from txnformat.consumers.group_offsets import OffsetSource
-from txnformat.core.drafts import replace
 from txnformat.core.groups.decide import commit_offsets
 from txnformat.core.intents import (
     Acks,
@@ -62,6 +61,7 @@ from txnformat.errors import (
     UploadExpiredError,
 )
 from txnformat.log import TxnLog
+from txnformat.persistent import replace
 from txnformat.types import Outcome
 from writers.accumulator import Inbox
 from writers.chunks import LargeValue
@@ -206,7 +206,9 @@ class Session:
                 return
             opened = operation_of(result, InitProducer)
             if not isinstance(opened, InitProducer):
-                raise InternalError("another operation than was asked for", entry=result.entry)
+                raise InternalError(
+                    "the entry holds another operation than the requested one", entry=result.entry
+                )
             ref: ProducerRef | None = ProducerRef(opened.producer_id, opened.epoch, opened.transactional_id)
         else:
             ref = ProducerRef(next_producer_id(self._log), 0) if settings.enable_idempotence else None
@@ -453,7 +455,7 @@ class Session:
                 before.known(self._settings.is_transactional), uploading_since=None, appended=True
             )
             return result
-        raise InternalError("a write that was neither done nor refused")
+        raise InternalError("a write has neither a result nor a refusal")
 
     def _upload(self, end: Outcome | None, prepare: bool, app: AppRef | None) -> Write:
         """Upload what is buffered, for the topics as they are now."""
@@ -461,7 +463,7 @@ class Session:
         self._staging.adopt(topics)
         self._upload_guarded(self._staging.finish)
         self._staging.redistribute(topics)
-        # What is appended and committed in one entry needs no stage: no reader could see it open.
+        # Records that are appended and committed in one entry need no stage: no reader could see them open.
         deferred = self._streams and (self.at.appended or end is None)
         appends = self._staging.appends(numbered=self.at.ref is not None, deferred=deferred)
         return Write(
@@ -478,8 +480,8 @@ class Session:
     def _ask(self, call: Call, action: Action) -> CommitResult:
         """Commit an action, or repeat the intent of the same call whose outcome is unknown.
 
-        An abort is always a new intent: the log knows a repeated end by its epoch. What was asked stays noted until the
-        caller has carried out the answer; a refusal is carried out here.
+        An abort is always a new intent: the log knows a repeated end by its epoch. The request stays noted until the caller has carried out the answer; a
+        refusal is carried out here.
         """
         before = self.at
         if before.unsettled is not None and call is not Call.ABORT:

@@ -12,9 +12,12 @@ from txnformat.core.transactions.state import DEFERRED_TIMEOUT_MS_MAX
 from txnformat.errors import InvalidInputError
 from writers.upload import ROLL_BYTES
 
-__all__ = ["CHUNK_BYTES_MAX", "CHUNK_BYTES_MIN", "MIB", "Buffer", "ProducerSettings"]
+__all__ = ["CHUNK_BYTES_MAX", "CHUNK_BYTES_MIN", "EMBED_BYTES", "MIB", "Buffer", "ProducerSettings"]
 
 MIB = 1024 * 1024
+
+EMBED_BYTES = 64 * 1024
+"""Bytes of segment files that travel in an entry by default."""
 
 CHUNK_BYTES_MIN = 1024
 """Below this the headers would outweigh the value."""
@@ -62,6 +65,9 @@ class ProducerSettings:
     """Arrow bytes over all partitions that may be buffered, besides those of the latest send."""
     roll_bytes: int = ROLL_BYTES
     """Size at which a segment file is closed and the next one begun."""
+    embed_bytes: int = EMBED_BYTES
+    """Size of the segment files of one entry, over all its topics, up to which they travel in the entry itself (inclusive), where the log allows
+    it: one request instead of two. 0: never; at most 1 MiB."""
     chunk_bytes: int = 8 * MIB
     """Largest value that is sent as one record; a larger one becomes several. By default it fills a row group."""
 
@@ -84,6 +90,7 @@ class ProducerSettings:
             "batch_bytes": (1, None),
             "buffer_bytes": (1, None),
             "roll_bytes": (1, None),
+            "embed_bytes": (0, MIB),
             "chunk_bytes": (CHUNK_BYTES_MIN, CHUNK_BYTES_MAX),
         }
         check_settings(self, bounds, {"buffer": Buffer}, problems, ["enable_idempotence"])

@@ -14,17 +14,19 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from txnformat.clock import Clock, Ids
-from txnformat.core.drafts import replace
 from txnformat.core.intents import TopicAppend
 from txnformat.core.records.batch_table import BATCHES_IN_ENTRY_MAX
 from txnformat.core.state import TopicState
+from txnformat.core.topics.settings import value_of
+from txnformat.persistent import replace
 from txnformat.segments.reader import SegmentFileReader
 from txnformat.segments.writer import SMALL_BYTES
 from txnformat.store.base import ObjectStore
+from txnformat.store.memory import MemoryStore
 from txnformat.types import TopicPartition
 from writers.accumulator import SPOOL_ROWS_MAX, Accumulator, Inbox, Prepared, Run
 from writers.settings import ProducerSettings
-from writers.upload import TopicUpload, Uploaded, combine, topic_append, with_batch_table
+from writers.upload import TopicUpload, Uploaded, combine, topic_append, upload_held, with_batch_table
 
 __all__ = ["Staging"]
 
@@ -40,7 +42,7 @@ class _Staged:
     """As it was when the records were distributed."""
     uploaded: Uploaded
     runs: tuple[tuple[Run, ...], ...]
-    """Of each batch."""
+    """The runs of each batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class Staging:
 
     ``born``: returns the entry that an object is born in which is uploaded now.
     ``clock``: with it, uploads that fail for now are tried again for a minute (:class:`writers.upload.TopicUpload`).
+    ``may_embed``: returns whether the log's entries may have payloads.
     """
 
     def __init__(
@@ -66,10 +69,12 @@ class Staging:
         settings: ProducerSettings,
         born: Callable[[], int],
         clock: Clock | None = None,
+        may_embed: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store = store
         self._ids = ids
         self._clock = clock
+        self._may_embed = may_embed
         self._settings = settings
         self._born = born
         self.buffered = Accumulator(settings.batch_bytes, ids.uniform)
@@ -170,7 +175,7 @@ class Staging:
             self._write(self.buffered.partitions(topic.topic_id))
 
     def finish(self) -> None:
-        """Move all records to closed, durable files: 1 PUT per file. Raises StorageError as :meth:`stream`."""
+        """Move all records to closed files, durable or held: 1 PUT for each that is not held. Raises StorageError as :meth:`stream`."""
         self.take_in()
         for topic in self.buffered.topics():
             keys = self.buffered.partitions(topic.topic_id)
@@ -178,7 +183,8 @@ class Staging:
                 self._write(keys)
                 continue
             # The usual small commit: nothing of it is in a file yet, so it can be tried again whole.
-            opened = self._opened(topic, is_small=self.buffered.bytes_of(keys) <= SMALL_BYTES)
+            is_small = self.buffered.bytes_of(keys) <= SMALL_BYTES
+            opened = self._opened(topic, is_small=is_small)
             try:
                 for key in keys:
                     self._add(opened, key)
@@ -190,6 +196,24 @@ class Staging:
             self.buffered.drop(keys)
         for topic_id in list(self._open):
             self._close(topic_id)
+
+    def _held_bytes_max(self, topic: TopicState) -> int:
+        """Return how large a file of a topic may be that waits for an entry that has it."""
+        if not self._may_embed() or value_of(topic.settings, "embed") != "true":
+            return 0
+        return self._settings.embed_bytes
+
+    def _upload_held(self, *, all_of_it: bool) -> None:
+        """Upload what is held: all of it, if it is more than an entry may have; else that of topics of which other files are uploaded."""
+        held = [data for staged in self._staged.values() for one in staged for data in one.uploaded.payload]
+        all_of_it |= sum(map(len, held)) > self._settings.embed_bytes
+        for staged in self._staged.values():
+            if not all_of_it and all(one.uploaded.payload for one in staged):
+                continue
+            for number, one in enumerate(staged):
+                if one.uploaded.payload:
+                    uploaded = upload_held(self._store, self._ids, one.uploaded, self._clock)
+                    staged[number] = replace(one, uploaded=uploaded)
 
     def adopt(self, topics: Mapping[str, TopicState]) -> None:
         """Bring what is buffered to the topics as they are now: their columns and their partitions."""
@@ -217,7 +241,7 @@ class Staging:
             return [staged]
         if not topic.schema.key_columns or all(run.is_named for runs in staged.runs for run in runs):
             return [replace(staged, topic=topic)]  # no record is where it is because of its key
-        anew = Staging(self._store, self._ids, self._settings, self._born, self._clock)
+        anew = Staging(self._store, self._ids, self._settings, self._born, self._clock, self._may_embed)
         try:
             for partition, table in self._read_back(staged):
                 sent = anew.buffered.prepare_again(topic, table, partition)
@@ -233,7 +257,10 @@ class Staging:
     def _read_back(self, staged: _Staged) -> Iterator[tuple[int | None, pa.Table]]:
         """Yield the records in the order of the log, each run with its partition if the caller named it."""
         schema, files = staged.topic.schema, staged.uploaded.files
-        readers = [SegmentFileReader(self._store, file, schema.of_file(file)) for file in files]
+        store: ObjectStore = MemoryStore() if staged.uploaded.payload else self._store
+        for file, data in zip(files, staged.uploaded.payload, strict=False):
+            store.put(file.key, data)
+        readers = [SegmentFileReader(store, file, schema.of_file(file)) for file in files]
         for batch, runs in zip(staged.uploaded.batches, staged.runs, strict=True):
             groups = range(batch.row_group, batch.row_group + batch.row_group_count)
             names = schema.of_file(files[batch.file]).names
@@ -244,11 +271,12 @@ class Staging:
                 first += run.records
 
     def appends(self, *, numbered: bool, deferred: bool = False) -> tuple[TopicAppend, ...]:
-        """Return the appends of everything staged. Requests: 1 PUT when it takes a batch table.
+        """Return the appends of everything staged. Requests: 1 PUT when it takes a batch table; then also 1 for each file that is held.
 
         ``numbered``: whether the records carry sequences: they go on from those that are in the log. ``deferred``:
         whether they are to be staged in the log: then the batches are in a table, however few.
         """
+        self._upload_held(all_of_it=deferred or self.uploaded_batches > BATCHES_IN_ENTRY_MAX)
         appends = []
         for topic_id, staged in sorted(self._staged.items()):
             uploaded = staged[0].uploaded if len(staged) == 1 else combine(one.uploaded for one in staged)
@@ -307,6 +335,7 @@ class Staging:
             roll_bytes=self._settings.roll_bytes,
             clock=self._clock,
             is_small=is_small,
+            held_bytes_max=self._held_bytes_max(topic) if is_small else 0,
         )
         return _Open(topic, upload)
 

@@ -6,7 +6,6 @@ import msgspec
 
 from txnformat.admin.prepared import PreparedTransaction
 from txnformat.clock import Instant
-from txnformat.core.drafts import replace
 from txnformat.core.intents import ProducerRef
 from txnformat.errors import (
     ConflictError,
@@ -17,6 +16,7 @@ from txnformat.errors import (
     TxnLogError,
     UploadExpiredError,
 )
+from txnformat.persistent import replace
 from txnformat.types import Outcome
 from writers.transaction import Call, ProducerStatus, Unsettled, check_call
 
@@ -61,7 +61,7 @@ class Standing(msgspec.Struct, frozen=True):
         if self.fatal is not None:
             raise self.fatal.with_traceback(None)
         if self.within is None or self.unsettled is not None or self.status is ProducerStatus.CLOSED:
-            # What was asked of the log was made whole before: the same can be asked again, also after a cut.
+            # The noted request was made whole before: the same request can be sent again, also after a cut.
             self.check_status(call, is_transactional)
             return
         left = None

@@ -113,7 +113,7 @@ LEGAL_IN: Mapping[Call, frozenset[ProducerStatus]] = {
 
 REPEATS: Mapping[Call, frozenset[Call]] = {
     Call.INIT: frozenset({Call.INIT}),
-    # What a send had to flush first is repeated by a flush as well as by the same send.
+    # A flush repeats the records that a send had to flush first, and so does the same send.
     Call.SEND: frozenset({Call.SEND, Call.FLUSH, Call.ABORT, Call.DELEGATE}),
     Call.FLUSH: frozenset({Call.FLUSH, Call.ABORT}),
     Call.COMMIT: frozenset({Call.COMMIT, Call.ABORT}),
@@ -190,7 +190,7 @@ def check_call(
 class Transaction:
     """One transaction: begins on entering, commits on a normal exit, aborts on an exception.
 
-    What the block has prepared is left so. A commit after which nothing but an abort is possible (the transaction was
+    A transaction that the block has prepared is left so. A commit after which nothing but an abort is possible (the transaction was
     open for too long) is followed by it: the error is told once, and the producer can be used again.
 
     Made by :meth:`writers.producer.Producer.transaction`. Its calls are of its own block only: after it they raise, also

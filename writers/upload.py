@@ -14,19 +14,27 @@ import pyarrow as pa
 
 from txnformat import keys
 from txnformat.clock import Clock, Ids
-from txnformat.core.drafts import replace
 from txnformat.core.entry import sha256_hex
 from txnformat.core.intents import PendingPartition, TopicAppend
 from txnformat.core.records.batch_table import BATCHES_IN_ENTRY_MAX, encode_batch_table
 from txnformat.core.topics.schema import TopicSchema
 from txnformat.errors import InternalError, NotFoundError, StorageError
+from txnformat.persistent import replace
 from txnformat.segments.writer import SegmentFileWriter, is_uneven
 from txnformat.store.base import CreateOutcome, ObjectStore, ObjectWriter, make_durable
 from txnformat.store.patient import Pauses
-from txnformat.store.writer import Writer
+from txnformat.store.writer import HeldWriter, Writer
 from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord, ObjectRecord
 
-__all__ = ["ROLL_BYTES", "TopicUpload", "Uploaded", "combine", "topic_append", "with_batch_table"]
+__all__ = [
+    "ROLL_BYTES",
+    "TopicUpload",
+    "Uploaded",
+    "combine",
+    "topic_append",
+    "upload_held",
+    "with_batch_table",
+]
 
 ROLL_BYTES = 512 * 1024 * 1024
 """A file that has grown to this is closed and the next one begun."""
@@ -48,6 +56,13 @@ class Uploaded:
     files: tuple[FileRecord, ...]
     batches: tuple[BatchRecord, ...]
     """In log order; ``file`` is an index into ``files``."""
+    payload: tuple[bytes, ...] = ()
+    """The bytes of the files, if they are held and not in the store."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the files."""
+        return sum(file.size for file in self.files)
 
 
 class TopicUpload:
@@ -57,6 +72,8 @@ class TopicUpload:
     for the files' age. ``roll_bytes``: size at which a file is closed and the next one begun. ``clock``: with it,
     what fails for now is tried again, with pauses, for a minute; without, only by the store's adapter. ``is_small``:
     all batches together are at most SMALL_BYTES in memory: a file goes to the store when it is closed.
+    ``held_bytes_max``: if all files together are one of at most so many bytes, it does not go to the store, but stays in memory: it may
+    become a part of an entry.
     """
 
     def __init__(
@@ -70,9 +87,12 @@ class TopicUpload:
         roll_bytes: int = ROLL_BYTES,
         clock: Clock | None = None,
         is_small: bool = False,
+        held_bytes_max: int = 0,
     ) -> None:
         self._store = store
         self._is_small = is_small
+        self._held_bytes_max = held_bytes_max
+        self._held: list[HeldWriter] = []
         self._ids = ids
         self._directory = directory
         self._schema = schema
@@ -101,7 +121,7 @@ class TopicUpload:
         if self._writer is None:
             key = keys.data_key(self._directory, self._born, self._ids.new())
             self._writer = SegmentFileWriter(
-                _ConfirmedWriter(self._store, key, self._pauses()),
+                self._out(key),
                 key,
                 self._schema.arrow_schema,
                 timestamp_column=self._schema.timestamp_column,
@@ -112,6 +132,15 @@ class TopicUpload:
         self._batches.append(self._writer.write_batch(partition, table))
         if self._writer.size >= self._roll_bytes:
             self.close_file()
+
+    def _out(self, key: str) -> ObjectWriter:
+        def begin() -> ObjectWriter:
+            return _ConfirmedWriter(self._store, key, self._pauses())
+
+        if not self._held_bytes_max:
+            return begin()
+        self._held.append(HeldWriter(begin, self._held_bytes_max))
+        return self._held[-1]
 
     def _pauses(self) -> Pauses | None:
         return None if self._clock is None else Pauses(self._clock, self._ids)
@@ -131,15 +160,32 @@ class TopicUpload:
         self._closed_bytes += record.size
 
     def finish(self) -> Uploaded:
-        """Close the last file: everything is visible and durable."""
+        """Close the last file: everything is visible and durable, or held."""
         self.close_file()
-        return Uploaded(tuple(self._files), tuple(self._batches))
+        held = [one.data() for one in self._held]
+        payload = tuple(data for data in held if data is not None)
+        if len(self._files) != 1:
+            for file, data in zip(self._files, held, strict=False):
+                if data is not None:
+                    _create(self._store, file.key, data, self._pauses())
+            payload = ()
+        return Uploaded(tuple(self._files), tuple(self._batches), payload)
 
     def abort(self) -> None:
         """Drop the file that is being written; finished ones are left alone. Idempotent; never raises."""
         if self._writer is not None:
             self._writer.abort()
             self._writer = None
+
+
+def upload_held(store: ObjectStore, ids: Ids, uploaded: Uploaded, clock: Clock | None = None) -> Uploaded:
+    """Upload the files that are held, under the keys that they have; return the upload without their bytes.
+
+    Requests: 1 PUT for each, tried again as by :func:`with_batch_table`. The call can be repeated.
+    """
+    for file, data in zip(uploaded.files, uploaded.payload, strict=False):
+        _create(store, file.key, data, None if clock is None else Pauses(clock, ids))
+    return replace(uploaded, payload=())
 
 
 class _ConfirmedWriter(Writer):
@@ -227,11 +273,15 @@ def combine(uploads: Iterable[Uploaded]) -> Uploaded:
     """Return several uploads of one topic as one, in the given order."""
     files: list[FileRecord] = []
     batches: list[BatchRecord] = []
+    payload: list[bytes] = []
     for upload in uploads:
         first = len(files)
         files.extend(upload.files)
         batches.extend(replace(batch, file=first + batch.file) for batch in upload.batches)
-    return Uploaded(tuple(files), tuple(batches))
+        payload.extend(upload.payload)
+    if len(payload) not in (0, len(files)):
+        raise InternalError("some files of an upload are held, and others are not")
+    return Uploaded(tuple(files), tuple(batches), tuple(payload))
 
 
 def topic_append(
@@ -247,7 +297,9 @@ def topic_append(
         )
         for partition, batches in sorted(by_partition.items())
     )
-    return TopicAppend(topic_id, partition_count, uploaded.files, partitions, uploaded.batches)
+    return TopicAppend(
+        topic_id, partition_count, uploaded.files, partitions, uploaded.batches, payload=uploaded.payload
+    )
 
 
 def _pending(

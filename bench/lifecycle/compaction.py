@@ -39,7 +39,7 @@ class Figures:
     metadata_bytes_per_record: float
     """Compressed, of the metadata columns."""
     offset_bytes_per_record: float
-    """Of these, of the column `_offset`."""
+    """Bytes of these for the column `_offset`."""
     compaction_s: float
     rewrite_s: float
     """pyarrow reads the small files, puts the same metadata columns beside their rows, and writes one file, with the compaction's compression and dictionaries."""
@@ -142,7 +142,7 @@ class _Round(NamedTuple):
     sizes: dict[str, int]
     """Compressed bytes by column."""
     seconds: tuple[float, float, float]
-    """Of the compaction, the rewrite and the copy."""
+    """Seconds of the compaction, the rewrite and the copy."""
 
 
 def _round(transactions: int, records: int, profile: Path | None) -> _Round:

@@ -1,7 +1,7 @@
 """The least that a Python stream sink can do: take its rows from Spark as Arrow, drop them, and say so.
 
-It opens nothing and writes nothing. What a micro-batch takes longer with it than with the noop sink is what Spark takes
-to hand rows to Python, and to ask Python to plan and to commit.
+It opens nothing and writes nothing. The difference between a micro-batch with it and one with the noop sink is the time that Spark takes to hand rows to
+Python, and to ask Python to plan and to commit.
 """
 
 from __future__ import annotations

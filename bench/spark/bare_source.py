@@ -1,6 +1,6 @@
 """The least that a Python DataSource can do: record batches of given row groups of given files, from pyarrow to Spark.
 
-It checks nothing, knows of no transactions, and gets its splits ready made. What it does not reach, no Python source does.
+It checks nothing, knows of no transactions, and gets its splits ready made. No Python source can be faster.
 As a stream it reads whole files, so many in each micro-batch.
 """
 

@@ -27,7 +27,7 @@ __all__ = ["BENCHMARKS"]
 COMMITS = 4_000
 WARM_UP_COMMITS = 200
 ROWS = 100
-"""Of a commit."""
+"""Rows of a commit."""
 SEAL_EXTENTS = 512
 """Batches that the log's state keeps before they are sealed; by default 4,096."""
 TRIGGERS = 20

@@ -30,10 +30,10 @@ __all__ = ["BENCHMARKS", "SCHEMA", "ManualClock", "Query", "looked"]
 
 QUERIES = 100
 GROUPS = 5
-"""Of queries, whose counts are compared."""
+"""Number of groups of queries, whose counts are compared."""
 WARM_UP = 1
 ROWS = 100
-"""Of a commit."""
+"""Rows of a commit."""
 IDLE_MINUTES = 10
 INTERVALS_S = (10, 30)
 """Between the micro-batches of one query."""
@@ -188,13 +188,13 @@ def _active(context: Context, name: str, groups: int, queries: int, rounds: int)
             tasks = Worker()
             first = number * queries
             running.append(_Group([Query(path, first + each, tasks) for each in range(queries)], tasks))
-        everybody = [query for group in running for query in group.queries]
+        every_query = [query for group in running for query in group.queries]
         drawn = random.Random(7)
         for number in range(WARM_UP + rounds):
             context.tick(f"{name}: micro-batches {number + 1}/{WARM_UP + rounds}")
             before = _totals(running)
             fed: set[Query] = set()
-            for query in drawn.sample(2 * everybody, 2 * len(everybody)):
+            for query in drawn.sample(2 * every_query, 2 * len(every_query)):
                 if query in fed:
                     query.run()
                 else:
@@ -205,7 +205,7 @@ def _active(context: Context, name: str, groups: int, queries: int, rounds: int)
                     _Found({part: after[part] - totals[part] for part in after}, queries)
                     for totals, after in zip(before, _totals(running), strict=True)
                 ]
-        for query in everybody:
+        for query in every_query:
             query.close()
     return counted
 

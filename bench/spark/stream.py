@@ -180,7 +180,7 @@ PARQUET = "Spark's Parquet file sink"
 BATCH_NOTE = (
     "a Python sink costs a task for Python in each of the batch's tasks, and two calls of driver-side Python to plan and "
     "commit, before it does anything: the row of the sink that drops its rows is what Spark takes for that, and no Python "
-    "sink is faster. What txnlog does itself is the row against that sink: of each task a Parquet file that is synced with "
+    "sink is faster. The row against that sink shows txnlog's own work: of each task a Parquet file that is synced with "
     "its directory, of the batch an entry that is synced with its directory. `make bench BENCH=stream-batch` gives all of them"
 )
 BULK_NOTE = (
@@ -190,7 +190,7 @@ BULK_NOTE = (
 )
 
 _TAKEN = (
-    "What is timed is the whole micro-batch (`triggerExecution` of the query's progress; `addBatch` is beside it). All queries "
+    "The time is that of the whole micro-batch (`triggerExecution` of the query's progress; `addBatch` is beside it). All queries "
     "are open all the time in one session, local[2], and get one micro-batch each in turn; the system is synced, untimed, before "
     "each. Python workers are shared by the Python sinks, so the one that drops its rows profits from "
     "`spark_datasource/worker/collector.py`, too: without that it takes about 100 ms more."

@@ -31,7 +31,7 @@ COPY_ROUNDS = 2
 READ_ROWS = 2_000_000
 READ_ROUNDS = ROUNDS
 WARM_UP_ROWS = 1_000_000
-"""Copied and read once by everybody before anything is timed."""
+"""Copied and read once by all sides before anything is timed."""
 FILES_PER_TRIGGER = 10
 TRIGGER_ROWS = FILES_PER_TRIGGER * shapes.BLOCK_ROWS
 
@@ -99,7 +99,7 @@ _READ = f"stream read of {READ_ROWS:,} rows, into the noop sink"
 NOTE = (
     "the rows go from Python to the JVM as Arrow, are copied into Spark's rows there, and back to Python: what Spark takes for "
     "both ways is the row of the Python source and the Python sink that do nothing (`stream-read`), and no Python source and "
-    "sink are faster. What txnlog does besides is its checks, its encoder, and a sync of each file before the batch is "
+    "sink are faster. Besides that, txnlog does its checks, its encoder, and a sync of each file before the batch is "
     "committed, where Spark leaves its files in the page cache. `make bench BENCH=stream-copy` gives the processor time of both "
     "sides"
 )

@@ -34,9 +34,9 @@ from txnlog import TxnLog
 __all__ = ["PARTITIONS", "SMALL_ROWS", "Found", "Order", "Stream", "main"]
 
 PARTITIONS = 8
-"""Of the topic, and tasks of a small micro-batch."""
+"""Partitions of the topic, and tasks of a small micro-batch."""
 SMALL_ROWS = 80
-"""Of a small micro-batch."""
+"""Rows of a small micro-batch."""
 PROGRESS_S = 10
 """How long a query may take to say what its last micro-batch took."""
 POLLING_MS = 50
@@ -45,14 +45,14 @@ POLLING_MS = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What to run."""
+    """The query to run."""
 
     folder: str
     """An empty directory."""
     sinks: tuple[str, ...]
     """Names of ``SINKS``."""
     settings: Mapping[str, str]
-    """Of Spark."""
+    """Settings of Spark."""
     rounds: int
     batches: int
     """Micro-batches of each sink in a round."""
@@ -61,7 +61,7 @@ class Order:
     files: tuple[str, ...] = ()
     """Parquet files that are a micro-batch; none for small ones of ``SMALL_ROWS``."""
     rows: int = SMALL_ROWS
-    """Of a micro-batch."""
+    """Rows of a micro-batch."""
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -70,7 +70,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was found for one sink: of every round, its micro-batches' medians in milliseconds."""
+    """The measurements of one sink: for every round, its micro-batches' medians in milliseconds."""
 
     trigger_ms: list[float] = field(default_factory=list)
     """The whole micro-batch, as the query's progress has it: ``triggerExecution``."""
@@ -132,9 +132,9 @@ class Stream:
         frame, self._feed = self._files(spark) if order.files else self._memory(spark)
         self._query = SINKS[name](frame, self._folder)
         self.batches: list[tuple[float, float]] = []
-        """Of the current round: ``triggerExecution`` and ``addBatch`` in milliseconds."""
+        """Milliseconds of ``triggerExecution`` and ``addBatch`` in the current round."""
         self.processor: dict[str, float] = {}
-        """Of the current round: seconds by side."""
+        """Seconds by side in the current round."""
 
     def _memory(self, spark: SparkSession) -> tuple[DataFrame, Callable[[], object]]:
         """Return a source that holds its rows in the JVM. It is Spark's own for tests: nothing else gives so little work."""

@@ -39,7 +39,7 @@ __all__ = [
 
 CORES = 2
 SLICES = 5
-"""Of a run that is compared in parts."""
+"""Number of slices of a run that is compared in parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Stream:
     inputs: Inputs
     folder: Path
     seconds: list[float] = field(default_factory=list)
-    """Of each run, from the query's start to its end."""
+    """Seconds of each run, from the query's start to its end."""
     slices: list[float] = field(default_factory=list)
     """Seconds of each fifth of a run's micro-batches, run by run."""
     synced_seconds: list[float] = field(default_factory=list)

@@ -25,6 +25,7 @@ from spark_datasource.datasource import TxnLogDataSource
 from spark_datasource.stream.messages import BATCH_ID, QUERY_ID, RUN_ID
 from txnformat.store.base import ObjectStore
 from txnlog_testing.stores.counting import CountingStore, RequestCounts
+from txnlog_testing.stores.latency import FarStore
 
 __all__ = ["SinkSteps", "Worker"]
 
@@ -34,12 +35,12 @@ _GLOBALS = (
     (spark_datasource.worker.stores, "_stores"),
     (spark_datasource.stream.sink, "_runs"),
 )
-"""What a process keeps between calls."""
+"""The globals that a process keeps between calls."""
 _OPENERS = ((spark_datasource.options.storage, "open_store"), (txnformat.log, "as_store"))
 
 
 class Worker:
-    """A process: what it has open, and what it asked of the store."""
+    """A process: what it has open, and what it asked of the store, which counts as an object store."""
 
     def __init__(self) -> None:
         self._kept: list[dict[Any, Any]] = [{} for _ in _GLOBALS]
@@ -69,7 +70,7 @@ class Worker:
             if not isinstance(given[0], str | os.PathLike):  # a store that is open already
                 return opened(*given, **options)
             if self._store is None:
-                self._store = CountingStore(opened(*given, **options))
+                self._store = CountingStore(FarStore(opened(*given, **options)))
             return self._store
 
         return open_counted

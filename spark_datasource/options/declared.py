@@ -17,6 +17,7 @@ from spark_datasource.options.offsets import END, StartOrEnd
 from spark_datasource.options.storage import NO_STORAGE, Storage
 from spark_datasource.options.topics import TopicChoice
 from spark_datasource.options.values import Kind, Option, OptionValues
+from txnformat.consumers.looks import LOOK_INTERVAL_BOUNDS, LOOK_INTERVAL_MS
 from txnformat.core.intents import AppRef
 from txnformat.errors import InvalidInputError
 from txnformat.field_types import PARTITIONS_MAX
@@ -73,7 +74,7 @@ class Order(StrEnum):
     OFFSET = "offset"
     """As a Kafka consumer does: up to the last stable offset, where the oldest open transaction begins."""
     COMMIT = "commit"
-    """By the entry that committed them, then offset: held back by nothing, and no transaction is ever split."""
+    """Order of the entries that committed the records, then of offsets: held back by nothing, and no transaction is ever split."""
 
 
 def _option(name: str, kind: Kind, example: str, *more: Option, value: Any = None, **others: Any) -> Any:
@@ -89,7 +90,7 @@ def _option(name: str, kind: Kind, example: str, *more: Option, value: Any = Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What a read asks for."""
+    """Options of a read."""
 
     path: str = _option("path", _PATH, "/data/log", default="the argument of `load()`", value=_REQUIRED)
     """Root of the log; relative to the directory in which the driver was started."""
@@ -148,11 +149,11 @@ class ReadOptions:
     )
     """Only records for which it is true; see [Conditions](spark.md#conditions)."""
     partitions_min: int | None = _option("minPartitions", _integer(1), "8", default="by cores and bytes")
-    """Splits to aim for at least; one batch is never cut in two."""
+    """Splits to aim for at least; one batch is never cut in two; see [Splits](spark.md#splits)."""
     bytes_per_partition_max: int = _option(
         "maxBytesPerPartition", _BYTES, "64m", value=BYTES_PER_PARTITION_DEFAULT, default="`128m`"
     )
-    """Compressed bytes of a split, unless one batch is larger; `k`, `m`, `g` are binary."""
+    """Compressed bytes of a split, with the cost of opening its files, unless one batch is larger; `k`, `m`, `g` are binary."""
     fail_on_data_loss: bool = _option("failOnDataLoss", _BOOLEAN, "false", value=True)
     """`false` clips offsets that are not there to those that are, instead of failing; entries are not clipped."""
     end_expired: bool = _option("endExpired", _BOOLEAN, "true", value=False)
@@ -175,6 +176,15 @@ class ReadOptions:
         "maxBytesPerTrigger", _BYTES, "256m", default="no limit", only="stream"
     )
     """Compressed bytes of a micro-batch at most, about; Spark 4.2 or later."""
+    look_interval_ms: int = _option(
+        "lookIntervalMs",
+        _integer(*LOOK_INTERVAL_BOUNDS),
+        "250",
+        value=LOOK_INTERVAL_MS,
+        default=f"`{LOOK_INTERVAL_MS}`",
+        only="stream",
+    )
+    """Longest wait between two looks at a log without news, ms: each look is a request, see [Latency and its price](operations.md#latency-and-its-price)."""
     storage: Storage = NO_STORAGE
     given: frozenset[str] = dataclasses.field(default=frozenset(), repr=False, compare=False)
     """Names of the options that were given."""
@@ -207,7 +217,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """What a write asks for: of a DataFrame, or of one batch of a stream."""
+    """Options of a write: of a DataFrame, or of one batch of a stream."""
 
     path: str = _option(
         "path", _PATH, "/data/log", default="the argument of `save()` or `start()`", value=_REQUIRED
@@ -235,11 +245,11 @@ class WriteOptions:
     partitions: int | None = _option(
         "partitions", _integer(1, PARTITIONS_MAX, f"a topic has at most {PARTITIONS_MAX}"), "4", default="`1`"
     )
-    """Of a topic that is created; must agree with one that exists, or with what that began with."""
+    """Number of partitions of a topic that is created; must agree with a topic that exists, and with the number that the stream began with."""
     key_columns: tuple[str, ...] | None = _option("keyColumns", _NAMES, "id", default="none")
-    """Of a topic that is created: equal keys go to one partition (Kafka's murmur2)."""
+    """Key columns of a topic that is created: equal keys go to one partition (Kafka's murmur2)."""
     timestamp_column: str | None = _option("timestampColumn", _NAME, "moment", default="none")
-    """Of a topic that is created: the column that is the records' time."""
+    """Time column of a topic that is created: it holds the records' time."""
     create_topics: bool = _option("createTopics", _BOOLEAN, "false", value=True)
     """`false` makes a topic that does not exist an error; it is the default in a stream whose rows name their topics."""
     case_sensitive: bool = False
@@ -251,7 +261,7 @@ class WriteOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamWriteOptions:
-    """What a streaming write asks for, besides the options of :class:`WriteOptions`."""
+    """Options of a streaming write, besides those of :class:`WriteOptions`."""
 
     write: WriteOptions
     app_id: str | None = _option("txnAppId", _TEXT, "clicks")

@@ -40,7 +40,7 @@ def delegated_by(options: Mapping[str, str]) -> tuple[dict[str, str], Delegation
         transactional_id, numbers = None, []
     if not isinstance(transactional_id, str) or [type(number) for number in numbers] != [int, int, int]:
         raise InvalidInputError(
-            f"option {TRANSACTION} is internal, and {text!r:.100} is not what a SparkTransaction sets",
+            f"option {TRANSACTION} is internal, and {text!r:.100} is not a value that SparkTransaction sets",
             kind="invalid-option",
             hint="write with SparkTransaction.write",
         )

@@ -28,7 +28,7 @@ class StartOrEnd:
     default: int
     """EARLIEST or LATEST: of every partition that is not named."""
     by_topic: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    """By name and partition an offset (from 0), or EARLIEST or LATEST."""
+    """An offset (from 0), or EARLIEST or LATEST, by topic name and partition."""
     entry: int | None = None
     """In commit order: the first entry that is read (inclusive); of an end the last one."""
 

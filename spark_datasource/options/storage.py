@@ -1,6 +1,6 @@
 """How Spark jobs reach S3: the options ``storage.<name>``, and below them Spark's own settings of its s3a connector.
 
-What is found on the driver travels to the tasks inside the pickled reader or writer, never in a plan, and never shows.
+Settings found on the driver travel to the tasks inside the pickled reader or writer, never in a plan, and are never shown.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Kind(NamedTuple):
     type: str
     """The type, in words for the documentation."""
     parse: Callable[[OptionValues, str], Any] | None = None
-    """Returns the value of the option of a name, None when it is not given; None: its parser looks at others, too."""
+    """Returns the value of the option of a name, None when the option is not given. Kinds whose parser looks at other options have no such function."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Pinning a read: options and the newest state in, what to read of every topic out, fixed for good.
 
-A pin is made once for each ``load()``. Whatever is planned from it later, on any newer state, in any process,
-gives the same rows: rows below a pinned end never change, and what an entry committed neither.
+A pin is made once for each ``load()``. Every later plan of it, on any newer state, in any process, gives the same rows: rows below a pinned end never change,
+nor do those that an entry committed.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class TopicPin:
     name: str
     schema: TopicSchema
     ranges: tuple[OffsetRange, ...]
-    """By partition, from 0; in commit order none."""
+    """Ranges by partition, from 0; empty in commit order."""
     floors: tuple[int, ...] = ()
-    """By partition, in commit order: where to look from; 0 where there is none."""
+    """In commit order the offset to look from, by partition; 0 where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Pin:
     entry: int
     """The entry of a snapshot, the last one (inclusive) in commit order; else the one whose state it was made on."""
     topics: tuple[TopicPin, ...]
-    """By name."""
+    """The topics, by name."""
     since: int = -1
     """In commit order: what this entry and older ones committed is left out."""
 

@@ -6,28 +6,38 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 from pyspark.sql.types import StructType
 
 from spark_datasource.options.declared import ReadOptions
-from spark_datasource.read.splits import Split, TopicPlan, TopicRead, cut, split_count
+from spark_datasource.read.splits import (
+    OPEN_BYTES,
+    OPEN_BYTES_AT_HAND,
+    Split,
+    TopicPlan,
+    TopicRead,
+    cut,
+    split_count,
+)
 from spark_datasource.schema import project
 from txnformat.core.state import LogState
 from txnformat.core.topics.schema import TopicSchema
 from txnformat.log import TxnLog
-from txnformat.persistent import Rows
 from txnformat.reading.commits import committed_between
 from txnformat.reading.plan import topic_predicate
+from txnformat.reading.resolving import known_at
+from txnformat.store.base import ObjectStore
 from txnformat.types import OffsetRange
 
-__all__ = ["known_at", "plan_commits", "plan_offsets", "splits_of", "topic_read"]
+__all__ = ["plan_commits", "plan_offsets", "splits_of", "topic_read"]
 
 
-def topic_read(options: ReadOptions, name: str, schema: TopicSchema, wanted: StructType) -> TopicRead:
+def topic_read(
+    options: ReadOptions, name: str, topic_id: str, schema: TopicSchema, wanted: StructType
+) -> TopicRead:
     """Return a topic as a task reads it. Raises InvalidInputError of kinds ``schema-mismatch``, ``invalid-where``."""
     # A session has a time zone, which the log does not know: a time without one would be another in Spark's own WHERE.
     where = None if options.where is None else topic_predicate(options.where, schema, need_zone=True)
-    return TopicRead(name, schema, project(name, schema, options.columns, wanted).columns, where)
+    return TopicRead(name, topic_id, schema, project(name, schema, options.columns, wanted).columns, where)
 
 
 def plan_offsets(
@@ -73,20 +83,12 @@ def plan_commits(
     return TopicPlan(read, window.partitions, window.files)
 
 
-def known_at(rows: Rows, entry: int) -> Rows:
-    """Return rows planned on a newer state with what an entry knew: later commits are not yet there."""
-    known = rows.copy()
-    if "known_entry" in (rows.dtype.names or ()):
-        known["known_entry"] = np.minimum(rows["known_entry"], entry)
-    if "commit_entry" not in (rows.dtype.names or ()):
-        return known  # of a compacted segment, whose rows know it
-    known["commit_entry"] = np.where(rows["commit_entry"] > entry, -1, rows["commit_entry"])
-    return known
-
-
-def splits_of(log_id: str, entry: int, plans: Sequence[TopicPlan], options: ReadOptions) -> list[Split]:
-    """Return the splits of a read: enough for the cores, and none larger than the options allow."""
+def splits_of(
+    log_id: str, entry: int, plans: Sequence[TopicPlan], options: ReadOptions, store: ObjectStore
+) -> list[Split]:
+    """Return the splits of a read: enough for the cores, and none of a larger cost than the options allow."""
+    open_bytes = OPEN_BYTES_AT_HAND if store.reads_in_flight == 1 else OPEN_BYTES
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    size = sum(plan.size for plan in plans)
+    size = sum(plan.cost(open_bytes) for plan in plans)
     count = split_count(size, options.bytes_per_partition_max, options.partitions_min, cores)
-    return cut(log_id, entry, plans, count)
+    return cut(log_id, entry, plans, count, open_bytes)

@@ -34,7 +34,7 @@ class TxnLogBatchReader(DataSourceReader):
         self._options = options
         self._schema = schema
         self._pin = pin
-        self._reads = [topic_read(options, one.name, one.schema, schema) for one in pin.topics]
+        self._reads = [topic_read(options, one.name, one.topic_id, one.schema, schema) for one in pin.topics]
 
     @clean_errors
     def partitions(self) -> list[InputPartition]:
@@ -63,7 +63,7 @@ class TxnLogBatchReader(DataSourceReader):
                 plan_offsets(log, state, options, read, self._ranges(state, topic), pin.entry)
                 for read, topic in zip(reads, pin.topics, strict=True)
             ]
-        return list(splits_of(pin.log_id, pin.entry, plans, options))
+        return list(splits_of(pin.log_id, pin.entry, plans, options, log.store))
 
     def _floors(self, state: LogState, topic: TopicPin) -> Sequence[int]:
         """Return where to look from in each partition, for a read in commit order."""

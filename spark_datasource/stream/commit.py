@@ -14,11 +14,11 @@ from spark_datasource.write.commit import Target, write_of
 from spark_datasource.write.messages import Destination, invalid_message
 from spark_datasource.write.plan import topic_to_create, without_topic
 from spark_datasource.write.routing import new_topic_id
-from txnformat.core.drafts import replace
 from txnformat.core.intents import AppRef, Write
 from txnformat.core.state import LogState, TopicState
 from txnformat.errors import ConflictError, NotFoundError
 from txnformat.log import TxnLog
+from txnformat.persistent import replace
 
 __all__ = ["as_write"]
 

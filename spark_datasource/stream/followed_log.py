@@ -1,20 +1,18 @@
-"""The log that a streaming query follows, for as long as it runs: one request for each look, no more than one a second."""
+"""The log that a streaming query follows, for as long as it runs: one request for each look."""
 
 from __future__ import annotations
 
 from spark_datasource.options.declared import ReadOptions
-from spark_datasource.worker.logs import has_entry
-from txnformat.clock import Clock, SystemClock, waited_ms
+from spark_datasource.worker.logs import has_entry, is_truncated
+from txnformat.clock import Clock, SystemClock, steady_ms, waited_ms
+from txnformat.consumers.looks import Looks
 from txnformat.core.state import LogState
 from txnformat.errors import ConflictError, CorruptDataError
 from txnformat.log import TxnLog
 from txnformat.store.base import ObjectStore
 from txnformat.store.patient import PatientStore
 
-__all__ = ["IDENTITY_MS", "IDLE_MS", "FollowedLog"]
-
-IDLE_MS = 1_000
-"""Between two looks at a log of which the first one saw nothing new."""
+__all__ = ["IDENTITY_MS", "FollowedLog"]
 
 IDENTITY_MS = 60_000
 """How often a log without news is asked whether it is still the same."""
@@ -28,9 +26,13 @@ class FollowedLog:
     ) -> None:
         self._clock = clock or SystemClock()
         self._end_expired = options.end_expired
+        self._interval_ms = options.look_interval_ms
         store = PatientStore(store or options.storage.open(options.path), self._clock)
         self.log = TxnLog.open(store, clock=self._clock)
+        self._looks = Looks(options.look_interval_ms, is_free=store.reads_in_flight == 1)
         self._looked = self._recognized = self._clock.now()
+        self._asked_ms = steady_ms(self._looked)
+        """When the last look began."""
 
     @property
     def state(self) -> LogState:
@@ -40,14 +42,28 @@ class FollowedLog:
     def follow(self, *, is_idle: bool = False) -> LogState:
         """Return the newest state.
 
-        ``is_idle``: the last look saw nothing to read; this one then comes at least a second after it. Raises
-        ConflictError of kind ``log-replaced``: the log was removed, recreated, or restored to an older state.
+        ``is_idle``: the last look saw nothing to read. Then looks follow each other, with waits (:mod:`txnformat.consumers.looks`), until one sees
+        a new entry, or for the interval. Raises ConflictError of kind ``log-replaced``: the log was removed, recreated, or restored
+        to an older state.
         """
-        if is_idle:
+        if not is_idle:
+            self._looks.news(self.state.timestamp_ms, self._asked_ms)
+            return self._look()
+        before, waited = self.state.entry, 0
+        while True:
+            self._looks.nothing()
             passed = waited_ms(self._looked, self._clock.now())
-            if 0 <= passed < IDLE_MS:
-                self._clock.sleep((IDLE_MS - passed) / 1_000)
+            wait_ms = self._looks.wait_ms(steady_ms(self._looked))
+            if 0 <= passed < wait_ms:
+                self._clock.sleep((wait_ms - passed) / 1_000)
+            state = self._look()
+            waited += wait_ms
+            if state.entry > before or waited >= self._interval_ms:
+                return state
+
+    def _look(self) -> LogState:
         before = self.log.state.entry
+        self._asked_ms = steady_ms(self._clock.now())
         try:
             state = (
                 self.log.transactions.end_expired_if_permitted() if self._end_expired else self.log.refresh()
@@ -64,8 +80,15 @@ class FollowedLog:
         return state
 
     def _recognize(self, state: LogState) -> None:
-        """Look whether the last entry is still there: in a log that is gone no next one would ever come."""
-        if not has_entry(self.log.store, state.entry, state.entry_sha256):
+        """Look whether the last entry is still there: in a log that is gone no next one would ever come.
+
+        A query that was paused for days may find that a truncation has deleted it; the next look then begins with a snapshot.
+        """
+        store = self.log.store
+        found = has_entry(store, state.entry, state.entry_sha256)
+        if found is None and is_truncated(store, state.log_id, state.entry):
+            return
+        if not found:
             raise ConflictError(
                 "the log that the query follows no longer exists: it was removed, recreated, or restored",
                 kind="log-replaced",

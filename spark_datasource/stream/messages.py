@@ -65,7 +65,7 @@ class StreamUpload(TaskUpload):
 
     batch: BatchStamp
     topics: dict[str, TopicStamp]
-    """By name: those of the uploads, and the one topic of a write that has only one."""
+    """Stamps by topic name: topics of the uploads, and the one topic of a write that has only one."""
 
     @classmethod
     def of(cls, upload: TaskUpload, batch: BatchStamp, plan: WritePlan) -> StreamUpload:
@@ -102,7 +102,7 @@ def stamp_of(plan: WritePlan, properties: Mapping[str, str | None]) -> BatchStam
 
 
 def as_batch(messages: Sequence[object], batch_id: int) -> Batch:
-    """Return what the messages say of their batch. What they say of uploads is not looked at yet.
+    """Return what the messages say of their batch. Their statements about uploads are not checked yet.
 
     ``batch_id``: Spark's. InternalError ``invalid-commit-message``: messages are missing, malformed or disagree.
     """

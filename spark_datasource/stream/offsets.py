@@ -18,7 +18,7 @@ from txnformat.field_types import Count, Name, OrMinusOne
 __all__ = ["VERSION", "SeenEntry", "StreamOffset", "TopicPosition", "parse_stream_offset"]
 
 VERSION = 2
-"""Of the format; no other one is read."""
+"""Version of the format; no other one is read."""
 
 
 class SeenEntry(msgspec.Struct, frozen=True):
@@ -27,7 +27,7 @@ class SeenEntry(msgspec.Struct, frozen=True):
     entry: OrMinusOne
     """-1: there was none."""
     sha256: str
-    """Of its bytes (of format.json when there is none)."""
+    """SHA-256 of its bytes (of format.json when there is none)."""
 
 
 class TopicPosition(msgspec.Struct, frozen=True):
@@ -36,7 +36,7 @@ class TopicPosition(msgspec.Struct, frozen=True):
     name: str
     """At the time of the offset; what counts is the id."""
     offsets: tuple[Count, ...]
-    """By partition: the next offset, or in commit order the floor."""
+    """The next offset of each partition, or in commit order the floor."""
 
 
 class StreamOffset(
@@ -54,13 +54,13 @@ class StreamOffset(
     entry: OrMinusOne
     """In commit order the last entry that was read, else the one at whose state the offsets were chosen."""
     topics: Mapping[str, TopicPosition]
-    """By topic id."""
+    """Positions by topic id."""
     seen: SeenEntry | None = None
-    """Of the state that it was made on."""
+    """Entry of the state that it was made on."""
     is_initial: bool = False
     """Whether it was made from options, not from what was read: asked again, they may say something else."""
     began: StreamOffset | None = None
-    """Of the end of a query's first batch: where it began. Spark does not write that down, and asks again to repeat it."""
+    """Only in the end of a query's first batch: where the batch began. Spark does not write that down, and asks again to repeat it."""
 
     def offsets(self, topic_id: str) -> tuple[int, ...]:
         """Return the offsets of a topic; none when it was not read so far."""

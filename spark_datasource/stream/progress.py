@@ -217,7 +217,7 @@ def _backlog(
         (part.range.start, part.range.end, int(part.row["size"] - part.row["aborted_size"]))
         for part in sidecars.segments(state, key, within)
     ]
-    rows = extents_in(partition, within)
+    rows = extents_in(sidecars.whole(state, key, within).partition(key), within)
     spans += zip(
         rows["base_offset"].tolist(),
         (rows["base_offset"] + rows["records"]).tolist(),

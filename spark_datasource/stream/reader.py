@@ -34,9 +34,9 @@ from spark_datasource.stream.progress import (
     without_loss,
 )
 from spark_datasource.worker.logs import check_same, has_entry
-from txnformat.core.drafts import replace
 from txnformat.core.state import LogState, TopicState
 from txnformat.errors import ConflictError, InvalidInputError, TxnLogError
+from txnformat.persistent import replace
 from txnformat.types import OffsetRange, TopicPartition
 
 try:
@@ -67,7 +67,7 @@ class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
         self._frozen: LogState | None = None
         self._is_idle = False
         self._recognized: deque[SeenEntry | None] = deque(maxlen=4)
-        """Of the last offsets: entries that are this log's for sure."""
+        """Entries of the last offsets: they are this log's for sure."""
         self._reads: dict[tuple[str, int], TopicRead] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
         """Return the end of the next micro-batch; ``start`` itself when there is nothing to read.
 
-        Requests: 1 GET when nothing is new, at most once a second; with ``Trigger.AvailableNow`` none after the first.
+        Requests: 1 GET a look when nothing is new (:mod:`txnformat.consumers.looks`); with ``Trigger.AvailableNow`` none after the first.
         """
         if start is None:  # pyspark 4.1 does not say
             start = self._last or self.initialOffset()
@@ -115,7 +115,7 @@ class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
         there = [state.topics[topic_id] for topic_id in until.topics if topic_id in state.topics]
         since = without_loss(state, since, there, fail_on_data_loss=self._options.fail_on_data_loss)
         plans = self._plans(since, until, state)
-        return list(splits_of(until.log_id, until.entry, plans, self._options))
+        return list(splits_of(until.log_id, until.entry, plans, self._options, self._open.log.store))
 
     @clean_iterator
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -155,7 +155,7 @@ class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
             except TxnLogError:  # no reason to fail a query: what is wrong, the next call says
                 return None
 
-    # What the methods above are made of.
+    # Parts of the methods above.
 
     @property
     def _options(self) -> ReadOptions:
@@ -245,7 +245,9 @@ class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
         key = topic.topic_id, topic.schema.schema_id
         if key not in self._reads:
             try:
-                self._reads[key] = topic_read(self._options, topic.name, topic.schema, self._schema)
+                self._reads[key] = topic_read(
+                    self._options, topic.name, topic.topic_id, topic.schema, self._schema
+                )
             except InvalidInputError as error:
                 reload = (
                     "if the topic changed while the query ran, load() it again and start from the same checkpoint; "

@@ -123,7 +123,7 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
 
 _RUNS_MAX = 1_000
 _runs: dict[tuple[str, str, str], int] = {}
-"""By log id, query id and run id: the last batch that this process committed. Spark keeps the process between batches."""
+"""The last batch that this process committed, by log id, query id and run id. Spark keeps the process between batches."""
 
 
 def _note(batch: Batch) -> None:

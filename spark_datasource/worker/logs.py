@@ -10,10 +10,12 @@ from spark_datasource.options.storage import NO_STORAGE, Storage
 from txnformat.core.entry import sha256_hex
 from txnformat.core.intents import AppRef
 from txnformat.core.state import LogState
+from txnformat.core.wire.small_documents import decode_format
 from txnformat.errors import ConflictError, StaleAppVersionError
 from txnformat.keys import BOUNDARY_PREFIX, FORMAT_KEY, entry_key, parse_boundary_key
 from txnformat.log import TxnLog
 from txnformat.reading.sealed import SidecarCache
+from txnformat.segments.payload import head_of
 from txnformat.store.base import ObjectStore
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "forget_log",
     "has_entry",
     "held_entry",
+    "is_truncated",
     "log_with_id",
     "open_log",
     "sidecars_of",
@@ -41,9 +44,9 @@ LOGS_MAX = 16
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 _logs: dict[tuple[str, Storage], TxnLog] = {}
-"""By path and storage options, the last used at the end. A worker runs one call at a time: no lock."""
+"""Logs by path and storage options, the last used at the end. A worker runs one call at a time: no lock."""
 _sidecars: dict[tuple[str, Storage], SidecarCache] = {}
-"""By URL of the store and storage options, the last used at the end: what one job may read is not given to another."""
+"""Caches by URL of the store and storage options, the last used at the end: sidecars that one job may read are not given to another."""
 
 
 def absolute(path: str) -> str:
@@ -127,10 +130,20 @@ def has_entry(store: ObjectStore, entry: int, sha256: str) -> bool | None:
     data = store.get(FORMAT_KEY if entry < 0 else entry_key(entry))
     if data is None:
         return None
-    if sha256_hex(data) == sha256:
+    if sha256_hex(head_of(data)) == sha256:
         return True
-    boundaries = [parse_boundary_key(info.key) for info in store.list(BOUNDARY_PREFIX)]
-    return None if any(one is not None and entry < one for one in boundaries) and entry >= 0 else False
+    return None if entry >= 0 and _is_below_boundary(store, entry) else False
+
+
+def is_truncated(store: ObjectStore, log_id: str, entry: int) -> bool:
+    """Return whether the log is still the one with this id, and an entry that is gone may have been deleted by a truncation. Requests: 1 GET, 1 LIST."""
+    data = store.get(FORMAT_KEY)
+    return data is not None and decode_format(data).log_id == log_id and _is_below_boundary(store, entry)
+
+
+def _is_below_boundary(store: ObjectStore, entry: int) -> bool:
+    boundaries = (parse_boundary_key(info.key) for info in store.list(BOUNDARY_PREFIX))
+    return any(one is not None and entry < one for one in boundaries)
 
 
 def held_entry(state: LogState, app: AppRef | None, later: str, *, hint: str) -> int | None:

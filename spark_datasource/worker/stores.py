@@ -18,7 +18,7 @@ STORES_MAX = 16
 """Stores that a worker keeps; for one more it lets go of all of them."""
 
 _stores: dict[tuple[str, Storage, str], ObjectStore] = {}
-"""By path, storage options and id of the log: what was known of one that is gone says nothing about the next."""
+"""Stores by path, storage options and id of the log: the knowledge about a deleted log says nothing about the next."""
 
 
 @contextmanager

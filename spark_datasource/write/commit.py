@@ -9,18 +9,25 @@ from spark_datasource.worker.logs import COMMIT_TRIES_MAX
 from spark_datasource.write.messages import Destination, TaskUpload, check_uploads
 from spark_datasource.write.repeats import content_of, rows_of
 from spark_datasource.write.routing import ROUTED_TOPICS_MAX
-from txnformat.core.drafts import replace
 from txnformat.core.intents import AppRef, CommitResult, Intent, Write
 from txnformat.core.operations import CreateTopic
 from txnformat.core.records.batch_table import BATCHES_IN_ENTRY_MAX
 from txnformat.core.state import LogState
+from txnformat.core.topics.settings import value_of
 from txnformat.errors import CommitStateUnknownError, InvalidInputError, StorageError
 from txnformat.log import TxnLog
+from txnformat.persistent import replace
+from txnformat.segments.segment_object import together
 from txnformat.types import TopicPartition
 from writers.job import Delegation
-from writers.upload import Uploaded, combine, topic_append, with_batch_table
+from writers.settings import EMBED_BYTES
+from writers.upload import Uploaded, combine, topic_append, upload_held, with_batch_table
 
 __all__ = ["Target", "commit_intent", "write_of"]
+
+
+UPLOADS_AT_ONCE = 16
+"""Files that tasks have handed over, and that the driver uploads at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +38,7 @@ class Target:
     destination: Destination
     """The required form of the tasks' files."""
     partition_count: int
-    """Of the topic now; the tasks may have known of fewer."""
+    """Number of partitions of the topic now; the tasks may have known of fewer."""
     create: CreateTopic | None
     """The topic is missing: created in the entry that appends."""
 
@@ -45,7 +52,7 @@ def write_of(
     advice: str,
     delegation: Delegation | None = None,
 ) -> Write:
-    """Return what to commit. Requests: 1 PUT above 1,000 batches, else none; with a ``delegation`` 1 PUT.
+    """Return what to commit. Requests: 1 PUT above 1,000 batches, else none; with a ``delegation`` 1 PUT. 1 PUT for each file that was handed over and is not embedded, several at a time.
 
     ``born``: entry that had been folded before any upload. ``targets``: of all topics of the tasks, and of one that
     is made even without rows. ``app``: the version that the write stands for; it gets the content of the rows.
@@ -59,7 +66,7 @@ def write_of(
             hint=f"nothing was written; {advice}",
         )
     destinations = {name: target.destination for name, target in targets.items()}
-    uploads = check_uploads(tasks, born, destinations, compared=app is not None)
+    uploads = _settled(log, check_uploads(tasks, born, destinations, compared=app is not None))
     combined = [
         (targets[name], combine(found)) for name, found in uploads if any(one.batches for one in found)
     ]
@@ -87,6 +94,32 @@ def write_of(
     if delegation is None:
         return write
     return replace(write, producer=delegation.producer, follows=delegation.follows, deferred=True)
+
+
+def _settled(log: TxnLog, uploads: Sequence[tuple[str, list[Uploaded]]]) -> list[tuple[str, list[Uploaded]]]:
+    """Return the uploads with the files that tasks have handed over uploaded, where the entry cannot have them: of topics with other files, or if they are too many."""
+    handed = sum(one.size for _, found in uploads for one in found if one.payload)
+    many = (
+        not log.embeds
+        or handed > EMBED_BYTES
+        or sum(len(one.batches) for _, found in uploads for one in found) > BATCHES_IN_ENTRY_MAX
+    )
+    settled = []
+    for name, found in uploads:
+        known = log.state.topic_ids.get(name)
+        forbidden = known is not None and value_of(log.state.topics[known].settings, "embed") != "true"
+        if many or forbidden or not all(one.payload for one in found if one.files):
+            found = together(
+                lambda one: (
+                    upload_held(log.store, log.committer.ids, one, log.committer.clock)
+                    if one.payload
+                    else one
+                ),
+                found,
+                threads=UPLOADS_AT_ONCE,
+            )
+        settled.append((name, found))
+    return settled
 
 
 def _sequences(

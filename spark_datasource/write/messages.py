@@ -14,6 +14,7 @@ import msgspec
 from pyspark.sql.datasource import WriterCommitMessage
 
 from txnformat.columns.multiset import Multiset
+from txnformat.core.entry import sha256_hex
 from txnformat.errors import InternalError, repr_of
 from txnformat.field_types import Count
 from txnformat.keys import data_key, parse_data_key
@@ -21,7 +22,11 @@ from txnformat.types import FileRecord
 from txnformat.version import __version__
 from writers.upload import Uploaded
 
-__all__ = ["Destination", "TaskUpload", "check_uploads", "invalid_message", "of_tasks"]
+__all__ = ["HANDED_BYTES_MAX", "Destination", "TaskUpload", "check_uploads", "invalid_message", "of_tasks"]
+
+
+HANDED_BYTES_MAX = 8 * 1024
+"""Largest file that a task hands over to the driver: of 10,000 tasks with a topic each that is 80 MiB there."""
 
 
 @dataclass
@@ -31,12 +36,12 @@ class TaskUpload(WriterCommitMessage):
     partition_id: Count
     """The task's number: decides the order of records in the log."""
     uploads: dict[str, Uploaded]
-    """By topic."""
+    """Uploads by topic."""
     contents: dict[str, Multiset] | None
     """Its rows, by topic, if they have to be comparable; also those that were not uploaded, because the log holds the
     version. None: the log does, and some of the rows fit no topic."""
     version: str = field(default=__version__, kw_only=True)
-    """Of txnlog where the task ran."""
+    """Version of txnlog where the task ran."""
 
 
 M = TypeVar("M", bound=TaskUpload)
@@ -87,6 +92,7 @@ def check_uploads(
     keys: set[str] = set()
     for task in tasks:
         for topic, upload in task.uploads.items():
+            _check_payload(upload)
             for file in upload.files:
                 _check_file(file, born, destinations[topic])
                 if file.key in keys:
@@ -107,6 +113,15 @@ def _check_contents(message: TaskUpload, *, compared: bool) -> None:
         raise invalid_message("rows that differ from its uploads", task=message.partition_id)
     if not all(0 <= number < 2**64 for rows in said.values() for number in rows):
         raise invalid_message("not a sum of rows", task=message.partition_id)
+
+
+def _check_payload(upload: Uploaded) -> None:
+    """Check that bytes which a task hands over are those of its files."""
+    if not upload.payload:
+        return
+    found = [(len(data), sha256_hex(data)) for data in upload.payload]
+    if found != [(file.size, file.sha256) for file in upload.files] or max(found)[0] > HANDED_BYTES_MAX:
+        raise invalid_message("bytes that are not those of its files", got=found)
 
 
 def _check_file(file: FileRecord, born: int, expected: Destination) -> None:

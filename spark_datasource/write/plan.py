@@ -41,6 +41,8 @@ class WritePlan:
     """The entry that holds this application version already."""
     done: bool
     """The log holds the application version, or what was to be staged, already: nothing is uploaded."""
+    embeds: bool = False
+    """Small files may become parts of the entry: tasks hand them over."""
 
     @property
     def compared(self) -> bool:
@@ -71,7 +73,8 @@ def plan_write(options: WriteOptions, frame: StructType) -> WritePlan:
     else:
         routes = OneTopic(_one_topic(state, options, options.topic, frame, seed))
     done = repeats is not None or _is_staged(state, options.delegation)
-    return WritePlan(options, state.log_id, routes, seed, max(state.entry, 0), repeats, done)
+    embeds = log.embeds and options.delegation is None
+    return WritePlan(options, state.log_id, routes, seed, max(state.entry, 0), repeats, done, embeds)
 
 
 def topic_to_create(
@@ -117,7 +120,7 @@ def without_topic(frame: StructType) -> tuple[StructType, int]:
         {"name": "topic", "type": "string"},
     ):
         raise InvalidInputError(
-            f"column {frame.names[position]!r} names the topics of the rows, and is {found.simpleString()}",
+            f"column {frame.names[position]!r} names the topic of each row, so it must be a string; it is {found.simpleString()}",
             kind="schema-mismatch",
             hint="make it a string, or set option topic to write all rows to one topic",
         )

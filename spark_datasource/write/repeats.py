@@ -84,15 +84,15 @@ class Repetition:
     what: str
     """Names it, for people."""
     rows: Mapping[str, Multiset] | None
-    """What it would have written, as :func:`rows_of`."""
+    """The rows that it would have written, as :func:`rows_of`."""
     allowed: bool
     """The user goes on although the rows differ."""
     hint: str
-    """What to do otherwise."""
+    """How the user can go on otherwise."""
     run_id: str | None = None
     """The run that repeats it: one that wrote the version itself is only warned. None: the runs have no names."""
     values: Mapping[str, Any] = field(default_factory=dict)
-    """That tell which version it is."""
+    """The values that identify the version, for the error."""
 
     def check(self, state: LogState, app: AppRef, operations: Sequence[Operation], entry: int) -> None:
         """Compare with the operations of ``entry``, which holds the version; none: it is no longer there to be read.

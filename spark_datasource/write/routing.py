@@ -11,11 +11,11 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from txnformat.core.drafts import replace
 from txnformat.core.operations import CreateTopic
 from txnformat.core.topics.schema import TopicSchema
 from txnformat.errors import InvalidInputError
 from txnformat.keys import check_topic_name, topic_directory
+from txnformat.persistent import replace
 
 __all__ = [
     "ROUTED_TOPICS_MAX",
@@ -85,11 +85,11 @@ class ByColumn:
     """Every row goes to the topic that a column of it names."""
 
     position: int
-    """Of that column in the DataFrame, from 0."""
+    """Position of that column in the DataFrame, from 0."""
     known: Mapping[str, Known]
-    """By name."""
+    """Known topics by name."""
     create: CreateTopic | None
-    """A missing topic is created like this, with a name, id and directory of its own; None: it is an error."""
+    """A missing topic is created like this, with a name, id and directory of its own. If None, it is an error."""
     created: Layout
     seed: str
     """A UUID of this write."""

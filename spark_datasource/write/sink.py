@@ -22,11 +22,11 @@ from spark_datasource.write.repeats import Repetition, rows_of
 from spark_datasource.write.routing import OneTopic
 from spark_datasource.write.task import compare_task, upload_task
 from txnformat.columns.multiset import Multiset
-from txnformat.core.drafts import replace
 from txnformat.core.intents import Write
 from txnformat.core.operations import Operation
 from txnformat.errors import InvalidInputError, NotFoundError
 from txnformat.log import TxnLog
+from txnformat.persistent import replace
 from txnformat.protocol.old_entries import HISTORY_GONE, OldEntries
 
 __all__ = ["TxnLogBatchWriter", "plan_write", "targets_of"]

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from spark_datasource.worker.collector import settle
 from spark_datasource.worker.stores import kept_store
-from spark_datasource.write.messages import TaskUpload
+from spark_datasource.write.messages import HANDED_BYTES_MAX, TaskUpload
 from spark_datasource.write.plan import WritePlan
 from spark_datasource.write.routing import ROUTED_TOPICS_MAX, ByColumn, OneTopic, Route, first_turn
 from txnformat.clock import SystemIds
@@ -195,7 +195,7 @@ def upload_task(
 ) -> TaskUpload:
     """Upload the rows of a task, and return what was uploaded; errors as :func:`write_rows`.
 
-    Requests: 1 PUT for each topic with rows. ``compared``: whether the log is to hold what the rows are.
+    Requests: 1 PUT for each topic with rows, none where they are handed over. ``compared``: whether the log is to hold what the rows are.
     """
     settle()
     stores: list[ObjectStore] = []
@@ -212,6 +212,7 @@ def upload_task(
             schema=route.layout.schema,
             born=plan.born,
             roll_bytes=FILE_BYTES_MAX,
+            held_bytes_max=HANDED_BYTES_MAX if plan.embeds else 0,
         )
 
     uploads = TopicUploads(begin, compared=compared)

@@ -6,7 +6,7 @@
                                                                        end, positions, application version         1 entry
 
 The process that runs the user's code opens the log and decides the transaction; Spark's processes only stage in it, under
-the producer's identity. Whatever dies, nothing of the transaction is seen before the last entry, and everything after it.
+the producer's identity. Whichever process dies, no reader sees anything of the transaction before its last entry, and every reader sees all of it afterwards.
 pyspark is imported by the first write: ``from txnlog import *`` works without it.
 """
 
@@ -331,7 +331,7 @@ class SparkTransaction:
     def _enter(self) -> None:
         if self._phase is not _Phase.NEW:
             raise InvalidTransactionStateError(
-                "this transaction was entered before",
+                "this transaction was already entered once",
                 kind="transaction-open" if self._phase is _Phase.OPEN else "no-transaction",
                 hint="make a new SparkTransaction for each with statement",
             )
@@ -370,7 +370,7 @@ class SparkTransaction:
         """End the transaction; leaving it again gives the same answer."""
         log, producer = self._log, self._producer
         if log is None:
-            raise InternalError("a transaction that was left before it was entered")
+            raise InternalError("a transaction was left before it was entered")
         if self._phase is _Phase.OVER:
             if self._end is not None:
                 raise self._end
@@ -453,7 +453,7 @@ class SparkTransaction:
             except CommitStateUnknownError as error:
                 if not tries_left:
                     raise _unknown(error, has_version=self._app is not None) from None
-        raise InternalError("a commit that was neither done nor refused")
+        raise InternalError("a commit has neither a result nor a refusal")
 
 
 def transactional_id_of(app_id: str) -> str:

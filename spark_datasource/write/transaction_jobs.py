@@ -124,7 +124,7 @@ def check_frame(df: object) -> None:
     if not isinstance(df, DataFrame):
         name = f"{type(df).__module__}.{type(df).__qualname__}".removeprefix("builtins.")
         raise InvalidInputError(
-            f"the DataFrame is a {name}, not one of Spark",
+            f"the data is a {name}, not a DataFrame of Spark",
             kind="not-a-dataframe",
             hint="txn.send(topic, data) takes Arrow, pandas, polars and dicts; spark.createDataFrame makes a DataFrame",
         )

@@ -24,6 +24,7 @@ from tests.chaos.drivers import cluster
 from tests.chaos.history import History, run_history
 from tests.chaos.jobs import CLUSTER, LOCAL
 from tests.chaos.pool import Pool
+from txnlog_testing.temporary import own_temporary_directory
 
 KILLS_A_HISTORY = 20
 
@@ -179,4 +180,5 @@ def _place(folder: str, *, s3: bool) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with own_temporary_directory():
+        sys.exit(main())

@@ -26,7 +26,7 @@ from tests.chaos.jobs import Job
 from tests.chaos.origin import INPUT_DDL, TOPIC, TOPIC_DDL, with_origin
 from tests.chaos.source import BROKEN, CONTROL, ChaosSource
 from tests.jvm import java_options
-from txnformat.core.drafts import replace
+from txnformat.persistent import replace
 
 CONF = {
     "spark.ui.enabled": "false",

@@ -14,9 +14,9 @@ from tests.chaos.oracle import Found
 from tests.chaos.origin import TOPIC, TOPIC_SCHEMA
 from tests.chaos.outside import Tail, examine, versions_of
 from txnformat import keys
-from txnformat.core.drafts import replace
 from txnformat.core.entry import decode_entry
 from txnformat.core.operations import Append
+from txnformat.persistent import replace
 from txnlog import TxnLog
 
 __all__ = ["ROWS", "Scene", "data_files", "named_files"]

@@ -68,12 +68,18 @@ maintain timeouts
 maintain seal
 maintain expire
 maintain retention
+maintain erasures
 maintain all
 upgrade
+alter-log --truncate-older-than 30d
+maintain subscriptions
 compact --dry-run
 compact jobs --min-lag-ms 0
 vacuum
 truncate
+erase jobs --where id=1 --dry-run
+erase jobs --where id=2 --requested-by me
+erase --status
 delete-records jobs --before latest --dry-run
 delete-records jobs --before 0
 delete-topic jobs --yes --force

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.cli.conftest import PROGRAM, Command
+from tests.maintenance.future import FEATURE, ask_for_more
 from txnlog import Producer, TxnLog
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -52,6 +53,21 @@ def test_what_is_no_setting_is_a_usage_error(txnlog: Command, orders: TxnLog, gi
     assert (answer.code, answer.error["kind"]) == (2, "usage")
 
 
+def test_the_age_at_which_entries_go_is_a_setting_of_the_log(txnlog: Command, orders: TxnLog) -> None:
+    answer = txnlog("alter-log", "--truncate-older-than", "30d", "--json")
+    assert (answer.code, answer.error["kind"]) == (6, "upgrade-required")
+    txnlog("upgrade")
+    answer = txnlog("alter-log", "--truncate-older-than", "6d", "--json")
+    assert (answer.code, answer.error["kind"]) == (2, "invalid-age")
+    assert txnlog("alter-log", "--truncate-older-than", "30d").out == "TruncateOlderThan: 30 days, 0:00:00\n"
+    assert "TruncateOlderThan: 30 days" in txnlog("describe").out
+    assert "0 entries deleted" in txnlog("maintain", "all").out
+    assert txnlog("alter-log", "--truncate-older-than", "off", "--json").json == {
+        "truncate_older_than_ms": -1
+    }
+    assert "no age is set" in txnlog("maintain", "all").out
+
+
 def test_everything_is_done_once_and_told_as_a_table(txnlog: Command, orders: TxnLog) -> None:
     lines = txnlog("maintain", "all").out.splitlines()
     assert [line.split()[0] for line in lines] == [
@@ -59,18 +75,20 @@ def test_everything_is_done_once_and_told_as_a_table(txnlog: Command, orders: Tx
         "timeouts",
         "seal",
         "expire",
+        "subscriptions",
         "retention",
         "compact",
         "vacuum",
+        "erasures",
         "truncate",
     ]
     assert "skipped" in lines[-2]
-    assert "not asked for" in lines[-1]
+    assert "no age is set" in lines[-1]
     assert "skipped" in txnlog("maintain", "all", "--truncate-older-than", "30d").out.splitlines()[-1]
     txnlog("upgrade")
     txnlog("alter-topic", "orders", "--set", "retention.bytes=0")
     lines = txnlog("maintain", "all").out.splitlines()
-    assert lines[4].split(maxsplit=1)[1] == "removed records of 1 partition"
+    assert lines[5].split(maxsplit=1)[1] == "removed records of 1 partition"
     assert lines[-1].split() == ["orders", "0", "0", "3"]
     assert txnlog("maintain", "all", "--json").json["removed"] == []
 
@@ -121,7 +139,7 @@ def test_a_damaged_topic_is_shown_and_the_exit_code_says_it(
     answer = txnlog("maintain", "all")
     assert answer.code == 6
     lines = answer.out.splitlines()
-    assert lines[5].split(maxsplit=1)[1] == "wrote 2 files together as 1 file; 1 topic damaged"
+    assert lines[6].split(maxsplit=1)[1] == "wrote 2 files together as 1 file"
     assert lines[-1].split()[0] == "orders"
     orders.maintain("seal")
     assert txnlog("maintain", "all", "--json").json["damaged"][0]["topic"] == "orders"
@@ -130,3 +148,31 @@ def test_a_damaged_topic_is_shown_and_the_exit_code_says_it(
 def test_a_watch_takes_at_least_a_second(txnlog: Command, orders: TxnLog) -> None:
     answer = txnlog("maintain", "all", "--watch", "0", "--json")
     assert (answer.code, answer.error["kind"]) == (2, "usage")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "maintain all",
+        "maintain all --watch 1",
+        "maintain timeouts",
+        "maintain seal",
+        "maintain expire",
+        "maintain retention",
+        "maintain erasures",
+        "compact",
+        "vacuum",
+        "truncate",
+        "delete-records orders --before latest",
+        "delete-topic orders --yes",
+        "erase orders --where id=1 --requested-by x",
+    ],
+)
+def test_a_log_whose_maintenance_needs_more_is_refused(txnlog: Command, orders: TxnLog, command: str) -> None:
+    orders.upgrade()
+    entry = ask_for_more(orders.store)
+    answer = txnlog(*command.split(), "--json")
+    assert (answer.code, answer.error["kind"]) == (6, "unsupported-feature")
+    assert answer.error["values"] == {"features": [FEATURE]}
+    assert orders.refresh().entry == entry
+    assert orders.read("orders").read_all().num_rows == 3

@@ -108,7 +108,7 @@ def test_bad_files_are_one_error_that_repeats_nothing(
 
 
 def test_a_directory_and_no_name_are_told(tmp_path: Path, txnlog: Command) -> None:
-    for name, words in ((str(tmp_path), "cannot be read"), ("", "a file's name is missing behind @")):
+    for name, words in ((str(tmp_path), "cannot be read"), ("", "the name of a file is missing after @")):
         found = txnlog("topics", "--root", "s3://b/x", "--storage", f"@{name}")
         assert found.code == 2
         assert words in found.err

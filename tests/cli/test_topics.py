@@ -105,7 +105,7 @@ def test_a_decimal_out_of_range_names_the_range(txnlog: Command, log: TxnLog, ty
 def test_columns_and_a_schema_exclude_each_other(txnlog: Command, log: TxnLog) -> None:
     answer = txnlog("create-topic", "new", "-c", "id:int64", "--schema", "kafka")
     assert answer.code == 2
-    assert "--column and --schema exclude each other" in answer.err
+    assert "give either --column or --schema, not both" in answer.err
 
 
 def test_every_bad_column_is_named_at_once(txnlog: Command, log: TxnLog) -> None:
@@ -166,6 +166,7 @@ def test_describe_as_json_is_the_description(txnlog: Command, shop: TxnLog) -> N
         "max_transaction_timeout_ms",
         "growing",
         "boundary",
+        "truncate_older_than_ms",
     }
     assert [topic["name"] for topic in document["topics"]] == ["audit", "orders"]
     assert [topic["name"] for topic in txnlog("describe", "audit", "--json").json["topics"]] == ["audit"]
@@ -258,6 +259,7 @@ def test_records_are_deleted_up_to_an_offset_once_the_log_is_upgraded(
     assert txnlog("upgrade").out == "nothing to do: the log is upgraded already\n"
     assert txnlog("upgrade", "--json").json == {"upgraded": False, "features": ["base-1", "lifecycle-1"]}
     wanted = {"topic": "orders", "partition": 0, "previous_earliest": 0, "earliest": 2}
+    wanted |= {"aborted": [], "given_up": []}
     dry = txnlog("delete-records", "orders", "--before", "0:2", "--dry-run", "--json").json
     assert dry == {"partitions": [wanted], "dry_run": True}
     assert orders.offsets("orders")[0].earliest == 0
@@ -312,3 +314,15 @@ def test_transactions_that_hold_a_topic_are_told_and_forced(txnlog: Command, ord
             "aborted the open transaction open",
             "gave up what it had of the prepared transaction prepared",
         ]
+
+
+def test_records_are_deleted_by_force_and_what_it_ends_is_told(txnlog: Command, shop: TxnLog) -> None:
+    txnlog("upgrade")
+    answer = txnlog("delete-records", "orders", "--before", "0:3", "--json")
+    assert answer.error["kind"] == "offset-out-of-range"
+    assert "--force" in answer.error["hint"]
+    planned = txnlog("delete-records", "orders", "--before", "0:3", "--force", "--dry-run", "--json").json
+    assert [(one["earliest"], len(one["aborted"])) for one in planned["partitions"]] == [(3, 1)]
+    out = txnlog("delete-records", "orders", "--before", "0:3", "--prepared", "none-such").out
+    assert out.splitlines()[-1].startswith("aborted the open transaction feed")
+    assert shop.offsets("orders")[0].earliest == 3

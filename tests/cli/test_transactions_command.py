@@ -15,12 +15,12 @@ from tests.cli.conftest import Answer, Command
 from tests.cli.left_open import HourAgo, left_open, prepare
 from tests.conformance.cases import case
 from txnformat import keys
-from txnformat.core.drafts import replace
 from txnformat.core.entry import sha256_hex
 from txnformat.core.intents import TakeCheckpoint
 from txnformat.core.operations import Checkpoint
 from txnformat.core.snapshot.codec import encode_snapshot, state_digest
 from txnformat.core.state import LogState
+from txnformat.persistent import replace
 from txnformat.store.local import LocalStore
 from txnformat.types import TopicPartition
 from txnlog import Producer, TxnLog

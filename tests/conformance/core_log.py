@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from tests.conformance.chain import ABORT, COMMIT, ORDERS, Chain
 from txnformat import keys
 from txnformat.core.assemble import Assembled, assemble
-from txnformat.core.drafts import replace
 from txnformat.core.intents import (
     Action,
     Done,
@@ -23,6 +22,7 @@ from txnformat.core.invariants import check_whole
 from txnformat.core.operations import Cause, Operation
 from txnformat.core.state import LogState
 from txnformat.core.transactions.state import TransactionalIdState
+from txnformat.persistent import replace
 from txnformat.protocol.follow import fold_bytes
 from txnformat.types import ObjectRecord, Outcome, TopicPartition
 from txnlog_testing.strategies import make_append, make_topic
@@ -89,7 +89,20 @@ class CoreLog(Chain):
 
     def append(self, producer: ProducerRef, *partitions: int, sequence: int = 0) -> None:
         """Append two records to each partition (0 by default) under this identity."""
-        self.apply(Write(producer, rows(*partitions, sequence=sequence)))
+        self.apply(Write(producer, self.fresh(rows(*partitions, sequence=sequence))))
+
+    def fresh(self, appends: tuple[TopicAppend, ...]) -> tuple[TopicAppend, ...]:
+        """Return appends of the same content in files of their own: a file is named once."""
+        return tuple(
+            replace(
+                append,
+                files=tuple(
+                    replace(file, key=file.key.replace("/data/0000", f"/data/{len(self.entries):04}"))
+                    for file in append.files
+                ),
+            )
+            for append in appends
+        )
 
     def finish(self, producer: ProducerRef, outcome: Outcome) -> int:
         """End the transaction; return the entry that holds it."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tests.conformance.core_log import COMMIT, NAME, CoreLog
-from txnformat.core.drafts import replace
 from txnformat.core.intents import ProducerRef
 from txnformat.core.operations import Cause
 from txnformat.core.transactions.state import LastEnd, TransactionStatus
+from txnformat.persistent import replace
 
 __all__ = ["BOUNDARIES", "KAFKAS_EPOCH_MAX", "at_epoch"]
 

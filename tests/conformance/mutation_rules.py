@@ -86,8 +86,8 @@ MUTATIONS = (
     Mutation(
         "the producer id of a transactional id appends without it",
         "txnformat/core/state.py",
-        "known.producer_id != producer_id for known in",
-        "known.producer_id >= 0 for known in",
+        "return producer_id not in self.owners",
+        "return True",
         ((PSM, "testNonTransactionalAppendWithOngoingTransaction"),),
     ),
     Mutation(
@@ -155,7 +155,7 @@ MUTATIONS = (
     Mutation(
         "a marker leaves its transaction open",
         "txnformat/core/records/state.py",
-        "others = without(self.open, (transaction,), at)",
+        "others = without(self.open, (transaction,))",
         "others = dict(self.open)",
         (
             (PSM, "testFirstUnstableOffset"),
@@ -166,7 +166,7 @@ MUTATIONS = (
     Mutation(
         "a marker leaves the transaction's window",
         "txnformat/core/records/state.py",
-        "sequences = without(self.sequences, (transaction,), at)",
+        "sequences = without(self.sequences, (transaction,))",
         "sequences = self.sequences",
         (
             (PSM, "updateProducerTransactionState"),

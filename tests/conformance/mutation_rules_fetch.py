@@ -144,7 +144,7 @@ FETCH = (
         ((REPLICAS, "testPartitionsWithLateTransactionsCount"),),
     ),
     Mutation(
-        "whoever appends under a transactional id is believed",
+        "any append under a transactional id is believed",
         "txnformat/core/transactions/decide.py",
         "if owner is None or owner.producer_id != producer.producer_id:",
         "if owner is None:",

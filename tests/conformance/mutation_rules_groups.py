@@ -68,7 +68,7 @@ GROUPS = (
     Mutation(
         "the end of a transaction leaves its offsets pending",
         "txnformat/core/groups/ends.py",
-        "pending = without(group.pending, (transactional_id,), at)",
+        "pending = without(group.pending, (transactional_id,))",
         "pending = group.pending",
         (
             (OFFSETS, "testReplayTransactionEndMarkerWithCommit"),
@@ -129,7 +129,7 @@ GROUPS = (
         ),
     ),
     Mutation(
-        "offsets join the transaction of whoever names its id",
+        "offsets join a transaction for any producer that names its id",
         "txnformat/core/transactions/decide.py",
         "if producer.epoch < owner.epoch:",
         "if producer.epoch < owner.epoch - 9:",

@@ -23,7 +23,7 @@ STRATEGY, WRITER = "TransactionAbortStrategyImplTest", "ExactlyOnceKafkaWriterIT
 
 PULSAR_AND_FLINK = (
     Mutation(
-        "an open transaction holds nobody back",
+        "an open transaction holds no reader back",
         "txnformat/core/records/visibility.py",
         "return log_end if first_unstable is None else max(log_start, first_unstable)",
         "return log_end",
@@ -74,7 +74,7 @@ PULSAR_AND_FLINK = (
         ),
     ),
     Mutation(
-        "whoever names a transactional id owns it",
+        "any producer that names a transactional id owns it",
         "txnformat/core/transactions/decide.py",
         """    if owner is None or owner.producer_id != producer.producer_id:
         raise InvalidTransactionStateError(""",
@@ -90,7 +90,7 @@ PULSAR_AND_FLINK = (
         ((RECOVER, "testTBRecoverCanRetryIfTimeoutRead"),),
     ),
     Mutation(
-        "whoever opens an id forgets what is open under it",
+        "a producer that opens an id forgets what is open under it",
         "txnformat/core/transactions/decide.py",
         "if known.status is TransactionStatus.ONGOING:\n        aborted",
         "if known is None:\n        aborted",
@@ -230,8 +230,8 @@ PULSAR_AND_FLINK = (
     Mutation(
         "an abort keeps acknowledgements pending",
         ACKS,
-        "rest = PartitionAcks(self.mark, self.acked, without(self.pending, (transactional_id,), at), still)",
-        "rest = replace(self, pending=without(self.pending, (transactional_id,) if commit else (), at), _held=still)",
+        "rest = PartitionAcks(self.mark, self.acked, without(self.pending, (transactional_id,)), still)",
+        "rest = replace(self, pending=without(self.pending, (transactional_id,) if commit else ()), _held=still)",
         (
             (END_TO_END, "txnIndividualAckTestBatchAndFailoverSub"),
             (END_TO_END, "testFilterMsgsInPendingAckStateWhenConsumerDisconnect"),
@@ -242,7 +242,7 @@ PULSAR_AND_FLINK = (
     Mutation(
         "an end frees what other transactions have acknowledged",
         ACKS,
-        "rest = PartitionAcks(self.mark, self.acked, without(self.pending, (transactional_id,), at), still)",
+        "rest = PartitionAcks(self.mark, self.acked, without(self.pending, (transactional_id,)), still)",
         "rest = replace(self, pending={}, _held=None)",
         (
             (END_TO_END, "testIndividualAckAbortFilterAckSetInPendingAckState"),

@@ -25,6 +25,7 @@ from tests.conformance.mutation_rules import MUTATIONS as KAFKA
 from tests.conformance.mutation_rules import Mutation
 from tests.conformance.mutation_rules_fetch import FETCH
 from tests.conformance.mutation_rules_groups import GROUPS
+from tests.conformance.mutation_rules_lifecycle import LIFECYCLE_RULES
 from tests.conformance.mutation_rules_pulsar import PULSAR_AND_FLINK
 from tests.conformance.report import outcomes
 
@@ -41,7 +42,7 @@ __all__ = [
 ]
 
 PAGE = Path("docs/mutations.md")
-MUTATIONS = (*KAFKA, *FETCH, *GROUPS, *PULSAR_AND_FLINK)
+MUTATIONS = (*KAFKA, *FETCH, *GROUPS, *PULSAR_AND_FLINK, *LIFECYCLE_RULES)
 
 COPIED = ("pyspark_txnlog", "spark_datasource", "tests", "txnformat", "txnlog", "txnlog_testing", "writers")
 

@@ -14,7 +14,6 @@ from tests.conformance.core_log import CoreLog, kinds, rows
 from tests.conformance.scenes import NUMBERS
 from tests.integration.failing import ENTRY, Plan, faulty, read
 from txnformat.core.assemble import assemble
-from txnformat.core.drafts import replace
 from txnformat.core.fold import At, apply_operation
 from txnformat.core.intents import AllocateIds, Included, OpenProducer, ProducerRef, Rejected, Write
 from txnformat.core.operations import Append
@@ -26,6 +25,7 @@ from txnformat.errors import (
     SequenceError,
     UnknownProducerIdError,
 )
+from txnformat.persistent import replace
 from txnformat.store.memory import MemoryStore
 from txnformat.types import Outcome, TopicPartition
 from txnlog import Producer, StorageError, TxnLog

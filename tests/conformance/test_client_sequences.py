@@ -11,12 +11,12 @@ from tests.conformance.core_log import NAME, CoreLog, orders
 from tests.conformance.core_log import rows as some_rows
 from tests.integration.failing import BUFFERS, ENTRY, NUMBERS, Plan, faulty, read, rows
 from txnformat import keys
-from txnformat.core.drafts import replace
 from txnformat.core.entry import CommitEntry, decode_entry, encode_entry
 from txnformat.core.intents import AllocateIds, ProducerRef, Write
 from txnformat.core.operations import Append, Upgrade
 from txnformat.core.producers.state import AppendedRange, SequenceVerdict, classify
 from txnformat.core.state import FEATURES
+from txnformat.persistent import replace
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import (

@@ -10,11 +10,11 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.conformance.core_log import ABORT, AUDIT, COMMIT, NAME, ORDERS, CoreLog, kinds, orders, rows
-from txnformat.core.drafts import replace
 from txnformat.core.intents import Included, ProducerRef, Write
 from txnformat.core.operations import Cause
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.errors import InvalidTransactionStateError, NotFoundError, ProducerFencedError
+from txnformat.persistent import replace
 from txnformat.types import Outcome, TopicPartition
 from txnlog_testing.strategies import make_append
 
@@ -149,7 +149,7 @@ def test_the_next_transaction_may_begin_in_the_very_entry_of_the_end(outcome: Ou
     first = log.open()
     log.append(first)
     following = replace(first, epoch=first.epoch + 1)
-    end, begin = log.intent(Write(first, end=outcome)), log.intent(Write(following, rows()))
+    end, begin = log.intent(Write(first, end=outcome)), log.intent(Write(following, log.fresh(rows())))
     made = log.assemble(end, begin)
     assert made.entry is not None
     assert kinds(made.entry.operations) == ["EndTxn", "Append"]

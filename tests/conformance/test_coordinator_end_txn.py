@@ -136,7 +136,7 @@ def test_a_row_that_differs_from_kafkas_says_why(row: Row) -> None:
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("outcome", Outcome)
 def test_an_id_or_producer_id_that_the_log_does_not_know_ends_nothing(state: str, outcome: Outcome) -> None:
-    """Whatever the epoch, and also when the epoch would be a repeat: identity comes first."""
+    """For any epoch, and also when the epoch would be a repeat: identity comes first."""
     log = STATES[state](NAME)
     known = log.id()
     for epoch in range(known.epoch + 2):

@@ -13,11 +13,11 @@ from tests.conformance.core_log import ABORT, COMMIT, NAME
 from tests.conformance.end_txn_table import ERRORS, TABLE, Answer, Epoch
 from tests.integration.failing import NUMBERS, Plan, QuickClock, rows, unclear_commit
 from txnformat import keys
-from txnformat.core.drafts import replace
 from txnformat.core.entry import decode_entry
 from txnformat.core.intents import EndTransaction, ProducerRef, Write
 from txnformat.core.operations import Cause, EndTxn
 from txnformat.log import TxnLog
+from txnformat.persistent import replace
 from txnformat.store.local import LocalStore
 from txnformat.types import Outcome
 from txnlog import CommitStateUnknownError, Producer, TxnLogError

@@ -10,7 +10,6 @@ from tests.conformance.cases import case
 from tests.conformance.core_log import ABORT, COMMIT, NAME, CoreLog, rows
 from tests.integration.failing import ENTRY, NUMBERS, Plan, QuickClock, faulty
 from tests.integration.failing import rows as records
-from txnformat.core.drafts import replace
 from txnformat.core.entry import decode_entry
 from txnformat.core.fold import apply
 from txnformat.core.intents import AllocateIds, ExpireIdle, Included, OpenProducer, Write
@@ -20,6 +19,7 @@ from txnformat.core.operations import Expire
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.errors import ConflictError, CorruptDataError
 from txnformat.log import TxnLog
+from txnformat.persistent import replace
 from txnformat.store.memory import MemoryStore
 from txnlog import InvalidTransactionStateError, NotFoundError, Producer, StorageError
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore

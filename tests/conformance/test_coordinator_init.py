@@ -8,11 +8,11 @@ from tests.conformance.cases import case
 from tests.conformance.core_log import ABORT, COMMIT, NAME, CoreLog, orders, rows
 from tests.conformance.epochs import BOUNDARIES, at_epoch
 from txnformat.core.assemble import assemble
-from txnformat.core.drafts import replace
 from txnformat.core.intents import AllocateIds, Done, Included, OpenProducer, ProducerRef, Write
 from txnformat.core.operations import AllocateProducerIds, Cause, InitProducer
 from txnformat.core.transactions.state import LastEnd, TransactionStatus
 from txnformat.errors import ProducerFencedError, UnknownProducerIdError
+from txnformat.persistent import replace
 from txnformat.types import Outcome
 
 

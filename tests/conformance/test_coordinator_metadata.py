@@ -9,13 +9,13 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.conformance.core_log import ABORT, COMMIT, NAME, CoreLog, rows
-from txnformat.core.drafts import replace
 from txnformat.core.entry import CommitEntry, decode_entry
 from txnformat.core.fold import apply
 from txnformat.core.intents import AllocateIds, OpenProducer, ProducerRef, Write
 from txnformat.core.operations import EndTxn, InitProducer
 from txnformat.core.transactions.state import LEGAL_TRANSITIONS, TransactionStatus, is_legal_transition
 from txnformat.errors import CorruptDataError
+from txnformat.persistent import replace
 
 KAFKA_STATES = {
     "Empty",
@@ -36,7 +36,7 @@ UNSEEN = {
 STEPS: dict[str, Callable[[CoreLog], None]] = {
     "open": lambda log: log.do(OpenProducer(NAME)),
     "append": lambda log: log.append(log.producer(NAME)),
-    "commit": lambda log: log.do(Write(log.producer(NAME), rows(2), COMMIT)),
+    "commit": lambda log: log.do(Write(log.producer(NAME), log.fresh(rows(2)), COMMIT)),
     "abort": lambda log: log.do(Write(log.producer(NAME), end=ABORT)),
 }
 
@@ -112,7 +112,7 @@ def test_every_reachable_step_is_in_the_table_and_an_entry_with_another_is_corru
 )
 @pytest.mark.parametrize("before", ["Empty", "CompleteCommit", "CompleteAbort"])
 def test_an_entry_that_fences_or_commits_what_is_not_open_is_corrupt(before: str) -> None:
-    """Whoever folds it stops: no correct writer makes an init with markers, or a commit, of nothing."""
+    """A client that folds it stops: no correct writer makes an init with markers, or a commit, of nothing."""
     log = CoreLog(OpenProducer(NAME))
     if before != "Empty":
         log.append(log.producer(NAME))

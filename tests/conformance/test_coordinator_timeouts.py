@@ -10,7 +10,6 @@ from tests.conformance.epochs import BOUNDARIES, at_epoch
 from tests.integration.failing import BUFFERS, ENTRY, Plan, QuickClock, faulty, read
 from tests.integration.failing import rows as records
 from txnformat.core.assemble import assemble
-from txnformat.core.drafts import replace
 from txnformat.core.intents import (
     AllocateIds,
     EndTransaction,
@@ -29,6 +28,7 @@ from txnformat.core.transactions.state import (
 )
 from txnformat.errors import InvalidTransactionStateError, ProducerFencedError, TransactionTimedOutError
 from txnformat.log import TxnLog
+from txnformat.persistent import replace
 from txnformat.protocol.effects import Times
 from txnformat.protocol.expiry import Watch
 from txnformat.store.memory import MemoryStore
@@ -110,7 +110,7 @@ def _at(log: CoreLog, store_time_ms: int) -> EndTransaction:
 @case("TransactionCoordinatorTest", "shouldNotAcceptSmallerEpochDuringTransactionExpiration")
 @pytest.mark.parametrize("since", ["commit", "abort", "init", "timeout"])
 def test_an_end_that_somebody_wanted_of_an_older_transaction_ends_no_newer_one(since: str) -> None:
-    """Who looked before the next transaction began, and is slow, changes nothing."""
+    """A slow client that looked before the next transaction began changes nothing."""
     log, producer = _open()
     late = log.abort_for(Cause.TIMEOUT)
     if since == "init":
@@ -140,7 +140,7 @@ def test_an_end_that_somebody_wanted_of_an_older_transaction_ends_no_newer_one(s
 def test_a_producers_end_that_waits_beside_its_timeout_comes_first_and_bumps_the_epoch_once(
     outcome: Outcome,
 ) -> None:
-    """Whoever commits puts its own intents before the ends of others: an end in time is never lost to a timeout."""
+    """A committer puts its own intents before the ends of others: an end in time is never lost to a timeout."""
     log, producer = _open()
     own, timeout = log.intent(Write(producer, end=outcome)), log.intent(log.abort_for(Cause.TIMEOUT))
     made = log.assemble(own, timeout)

@@ -11,7 +11,6 @@ import pytest
 from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT
 from tests.conformance.group_log import GROUP, GroupLog, part
-from txnformat.core.drafts import replace
 from txnformat.core.fold import apply_operation
 from txnformat.core.folding import At
 from txnformat.core.groups.operations import DeleteGroup
@@ -21,6 +20,7 @@ from txnformat.errors import (
     ConflictError,
     CorruptDataError,
 )
+from txnformat.persistent import replace
 from txnformat.types import Outcome
 
 # --- pending until the end -------------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def test_a_stable_read_has_no_answer_while_something_is_pending_and_another_sees
     log.do(log.commit({1: 111, 2: 211}, "etl"))
     assert [log.settled(number) for number in range(3)] == [True, False, False], "2 had no offset before"
     assert log.committed() == {0: 100, 1: 110}
-    # Whoever would decide by what it reads, and says so, is refused for as long.
+    # A consumer that asks for a stable read is refused for as long.
     for number, expected in ((1, 110), (2, -1)):
         error = log.refusal(log.commit({number: 500}, expected=expected))
         assert isinstance(error, ConflictError)

@@ -8,7 +8,6 @@ from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT
 from tests.conformance.group_log import GROUP, RECORDS, GroupLog, part
 from tests.integration.failing import ENTRY, Plan, faulty
-from txnformat.core.drafts import replace
 from txnformat.core.groups.operations import OffsetCommit
 from txnformat.core.intents import GroupOffsets, OpenProducer, ProducerRef, Write
 from txnformat.errors import (
@@ -18,6 +17,7 @@ from txnformat.errors import (
     NotFoundError,
     StorageError,
 )
+from txnformat.persistent import replace
 from txnformat.types import Outcome
 from txnlog import Producer
 from txnlog_testing.stores.faulty import Fault, FaultKind

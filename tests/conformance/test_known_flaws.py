@@ -225,7 +225,7 @@ def test_an_abort_hides_its_own_transaction_and_no_other_of_the_same_producer(se
     assert scene.log.offsets("t")[0].aborted_transactions == 2
 
 
-@case("KnownFlaws", "an open transaction blocks everybody")
+@case("KnownFlaws", "an open transaction blocks all readers")
 def test_transactions_that_are_not_in_the_log_block_nobody() -> None:
     """Of two that overlap the second commits first: with inline buffers it waits for the other, else it is there."""
     for buffer, expected in ((INLINE, []), ("auto", [3, 4])):

@@ -174,7 +174,9 @@ def test_a_late_append_is_not_part_of_the_next_transaction(commits: bool) -> Non
     assert read(stalled.log, "read_uncommitted") == [2]
 
 
-@case("KnownFlaws", "an append without a registered partition hangs", "nobody can end a hanging transaction")
+@case(
+    "KnownFlaws", "an append without a registered partition hangs", "no client can end a hanging transaction"
+)
 def test_an_append_registers_itself_and_anybody_can_end_what_it_opened() -> None:
     """A client that sends an append and nothing else, and is gone: the log knows whose it is."""
     stalled = Stalled()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.conformance.mutations import MUTATIONS, copy_to, try_mutation
-from txnformat.core.drafts import replace
+from txnformat.persistent import replace
 
 
 def test_a_broken_rule_is_noticed_and_a_change_of_nothing_survives(tmp_path: Path) -> None:

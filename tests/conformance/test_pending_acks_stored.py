@@ -26,7 +26,6 @@ from tests.conformance.subscribers import (
     worker,
 )
 from tests.integration.failing import Plan, faulty
-from txnformat.core.drafts import replace
 from txnformat.core.intents import Acks, Write
 from txnformat.core.operations import EndTxn
 from txnformat.core.snapshot.codec import encode_snapshot
@@ -36,6 +35,7 @@ from txnformat.core.subscriptions.state import PartitionAcks
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.errors import CorruptDataError
 from txnformat.keys import entry_key
+from txnformat.persistent import replace
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
@@ -318,7 +318,7 @@ def test_a_cumulative_acknowledgement_is_one_position_whatever_lies_below_it() -
 @case("MetadataPendingAckStoreTest", "appendCommitMarkAndAbortMark_areNoOps")
 @OUTCOMES
 def test_an_end_has_nothing_to_say_of_subscriptions(outcome: Outcome) -> None:
-    """Who folds it knows what the transaction holds: no mark in the subscription, and none in the partition."""
+    """A client that folds it knows what the transaction holds: no mark in the subscription, and none in the partition."""
     log = Subscribed()
     log.apply(Write(log.producer_ref, acks=(log.individual(3),)))
     log_end = log.state.partition(orders(0)).log_end

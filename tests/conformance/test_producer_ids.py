@@ -13,12 +13,12 @@ import pytest
 from tests.conformance.cases import ROOT, case
 from tests.conformance.core_log import CoreLog
 from tests.integration.failing import ENTRY, Plan, faulty
-from txnformat.core.drafts import replace
 from txnformat.core.entry import decode_entry
 from txnformat.core.fold import apply
 from txnformat.core.intents import AllocateIds
 from txnformat.core.operations import AllocateProducerIds
 from txnformat.errors import CorruptDataError
+from txnformat.persistent import replace
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import CommitStateUnknownError, Producer, StorageError, TxnLog
 from txnlog_testing.entries import replaced_in_entry

@@ -8,7 +8,6 @@ from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT, ORDERS, Chain
 from txnformat.core.assemble import assemble
 from txnformat.core.decide import decide
-from txnformat.core.drafts import replace
 from txnformat.core.fold import At, apply_operation
 from txnformat.core.intents import Done, Included, Intent, OpenProducer, ProducerRef, Write
 from txnformat.core.operations import Append, Cause, EndTxn
@@ -20,6 +19,7 @@ from txnformat.errors import (
     ProducerFencedError,
     UnknownProducerIdError,
 )
+from txnformat.persistent import replace
 from txnformat.protocol.commit import CommitSettings, commit_group
 from txnformat.protocol.follow import fold_bytes
 from txnformat.types import Outcome

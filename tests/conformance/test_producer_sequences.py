@@ -7,7 +7,6 @@ import pytest
 from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT, ORDERS, Chain
 from txnformat.core.decide import decide
-from txnformat.core.drafts import replace
 from txnformat.core.fold import At, apply_operation
 from txnformat.core.intents import AllocateIds, Done, Included, OpenProducer, ProducerRef, Write
 from txnformat.core.operations import Append
@@ -22,6 +21,7 @@ from txnformat.errors import (
     SequenceError,
     UnknownProducerIdError,
 )
+from txnformat.persistent import replace
 from txnformat.types import Outcome, TopicPartition
 
 KEY = TopicPartition(ORDERS.topic_id, 0)

@@ -391,7 +391,7 @@ def test_aborted_messages_stay_hidden_through_seals_and_reopenings(buffer: Buffe
 
 @case("MetadataTransactionBufferTest", "recoveryDiscoveredAbortedTxn_persistsAbortedRecordAtSegmentLac")
 def test_an_abort_that_another_process_makes_has_the_exact_offsets_of_the_transaction() -> None:
-    """Nobody has to guess a position for a transaction that he finds: its first offset and its marker are in the log."""
+    """A client that finds a transaction need not guess its position: its first offset and its marker are in the log."""
     chain = Chain("dead", "b")
     chain.send(None, 5)
     chain.send("dead", 2)  # 5-6

@@ -238,7 +238,7 @@ def test_sending_moves_nothing_that_readers_see_and_the_commit_does(buffer: Buff
 def test_many_processes_begin_the_first_transactions_of_a_topic_at_once(
     buffer: Buffer, commits: bool
 ) -> None:
-    """And others open the log meanwhile. Nobody has to make the topic ready for transactions."""
+    """And others open the log meanwhile. The topic needs no preparation for transactions."""
     log = new_log()
     clients = [again(log) for _ in range(10)]
     producers = [Producer(client, f"txn-{number}", buffer=buffer) for number, client in enumerate(clients)]

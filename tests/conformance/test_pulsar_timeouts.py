@@ -1,6 +1,6 @@
 """Pulsar's tests of timeouts, and of transactions that another process than their own ends.
 
-Nobody has a timer here: whoever commits next ends what has expired, or whoever is asked to. Time is a clock that tests move.
+There is no timer here: the next commit of any client ends expired transactions, or a client that is asked to. Time is a clock that tests move.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def test_the_end_of_a_transaction_is_the_end_of_its_timeout(end: str) -> None:
 
 @case("TransactionMetadataStoreServiceTest", "testTimeoutTracker")
 def test_each_transaction_expires_by_its_own_timeout() -> None:
-    """Whatever the order in which they began, and only transactions that hold something."""
+    """In any order of their beginnings, and only transactions that hold something."""
     chain = Chain()
     waits = {f"id-{n}": 1_000 * (1 + 7 * n % 10) for n in range(10)}
     chain.do(*(OpenProducer(name, timeout_ms=wait) for name, wait in waits.items()), OpenProducer("empty"))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT, ORDERS, Chain
-from txnformat.core.drafts import replace
 from txnformat.core.intents import AllocateIds, Done, OpenProducer, ProducerRef, Write
 from txnformat.core.sealing.sidecar import BatchOutcome, decode_index, decode_txnindex
 from txnformat.core.transactions.abort_index import AbortedTransaction
 from txnformat.errors import OutOfOrderSequenceError, ProducerFencedError
+from txnformat.persistent import replace
 from txnformat.protocol.sealing import sealable
 from txnformat.types import IsolationLevel, OffsetRange, TopicPartition
 

@@ -96,7 +96,7 @@ def test_kill_before_each_system_call_of_a_put(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("acknowledged", [1, 2, 5, 10, 17, 30])
 def test_kill_at_any_moment_of_a_stream_of_writes(tmp_path: Path, acknowledged: int) -> None:
-    """Whatever is visible is whole, and everything acknowledged is visible."""
+    """All visible data is whole, and all acknowledged data is visible."""
     with _process("stream", str(tmp_path)) as process:
         numbers = [int(_line(process)) for _ in range(acknowledged)]
         process.kill()

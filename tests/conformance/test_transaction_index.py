@@ -11,12 +11,12 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT, Chain
-from txnformat.core.drafts import replace
 from txnformat.core.entry import decode_entry, sha256_hex
 from txnformat.core.operations import Seal
 from txnformat.core.sealing.sidecar import decode_txnindex
 from txnformat.core.transactions.abort_index import ENTRY_BYTES, AbortedTransaction, collect, decode, encode
 from txnformat.errors import CorruptDataError, InternalError, StorageError
+from txnformat.persistent import replace
 from txnformat.protocol.sealing import write_segments
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.types import ObjectRecord

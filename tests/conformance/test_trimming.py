@@ -1,16 +1,20 @@
-"""UnifiedLogTest and LogLoaderTest: what a log start does to the last stable offset and to producers."""
+"""UnifiedLogTest, LogLoaderTest and others: what a log start does to the last stable offset and to producers."""
 
 from __future__ import annotations
+
+import datetime
 
 import pyarrow as pa
 import pytest
 
 from tests.conformance.cases import case
+from tests.model.groups import ManualClock
 from txnformat.core.invariants import check_whole
 from txnformat.store.memory import MemoryStore
 from txnlog import OffsetOutOfRangeError, Producer, TxnLog
 
 NUMBERS = pa.schema([("n", pa.int64())])
+GRACE = datetime.timedelta(hours=2)
 
 
 def _log() -> TxnLog:
@@ -108,3 +112,62 @@ def test_aborted_transactions_leave_with_the_segments_that_retention_removes() -
     assert check_whole(opened.state) == []
     assert opened.read("t", isolation="read_uncommitted").read_all().num_rows == 0
     assert opened.verify(deep=True).ok
+
+
+@case("librdkafka-0103-transactions", "do_test_fatal_idempo_error_without_kip360")
+@pytest.mark.parametrize("buffer", ["inline", "auto", "deferred"])
+def test_a_transactional_producer_goes_on_although_all_its_records_were_removed(buffer: str) -> None:
+    """A broker of before KIP-360 has forgotten the producer by then, and its next append is a fatal error."""
+    log = _log()
+    other = TxnLog.open(log.store)
+    with Producer(log, "etl", buffer=buffer) as producer:
+        for number in range(3):
+            producer.begin()
+            producer.send("t", [{"n": 2 * number}])
+            producer.flush()
+            other.maintain("seal")
+            other.delete_records("t", -1)
+            producer.send("t", [{"n": 2 * number + 1}])
+            producer.commit()
+            assert log.read("t").read_all()["n"].to_pylist() == [2 * number, 2 * number + 1]
+            assert (producer.producer_id, producer.epoch) == (0, number + 1), (
+                "each commit takes one epoch, an opening would take more"
+            )
+    assert other.verify(deep=True).ok
+
+
+@case("MetadataTransactionBufferTest", "pruneTrimmedAborted_dropsBelowFirstValid_retainsAbove")
+def test_of_aborted_transactions_those_below_the_log_start_are_dropped_and_the_others_stay_known() -> None:
+    clock = ManualClock()
+    log = TxnLog.create(MemoryStore(clock), clock=clock)
+    log.upgrade()
+    log.create_topic("t", NUMBERS)
+    with Producer(log, "etl", buffer="inline") as producer:
+        for number in range(4):
+            for commits in (False, True):
+                producer.begin()
+                producer.send("t", [{"n": number if commits else 100 + number}])
+                producer.flush()
+                producer.commit() if commits else producer.abort()
+            log.maintain("seal")
+    per_round = log.offsets("t")[0].log_end // 4
+    assert _indexes(log) == 4
+    log.delete_records("t", 2 * per_round)
+    (partition,) = log.state.partitions.values()
+    assert partition.sealed.aborted_records == 2
+    for _ in range(3):
+        clock.sleep(GRACE.total_seconds() + 1)
+        log.create_topic(f"tick-{log.refresh().entry}", NUMBERS)
+        log.vacuum(GRACE)
+    assert _indexes(log) == 2, "the abort indexes above the log start"
+    opened = TxnLog.open(log.store, clock=clock)
+    numbers = opened.read("t").read_all()["n"].to_pylist()
+    assert numbers == [2, 3], "what was aborted above it is filtered"
+    uncommitted = opened.read("t", isolation="read_uncommitted").read_all()["n"].to_pylist()
+    assert uncommitted == [102, 2, 103, 3]
+    assert opened.verify(deep=True).ok
+
+
+def _indexes(log: TxnLog) -> int:
+    """Return the number of abort indexes in the store."""
+    return sum(info.key.endswith(".txnindex") for info in log.store.list(""))

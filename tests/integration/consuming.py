@@ -9,11 +9,13 @@ import pyarrow as pa
 import pytest
 
 from tests.integration.failing import NUMBERS, QuickClock, rows
+from txnformat.store.base import ObjectStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnformat.types import TopicPartition
 from txnlog import Consumer, Producer, TxnLog, TxnLogError
 from txnlog_testing.stores.counting import CountingStore, RequestClass
+from txnlog_testing.stores.latency import FarStore
 
 DATA_GET = RequestClass(Operation.GET_RANGE, KeyClass.DATA)
 ENTRY_GET = RequestClass(Operation.GET, KeyClass.ENTRY)
@@ -25,12 +27,13 @@ T0 = ("t", 0)
 class World:
     """A log with the topic ``t`` of some partitions, those who write to it, and the requests of those who read."""
 
-    def __init__(self, partitions: int = 1) -> None:
-        self.clock = QuickClock()
+    def __init__(self, partitions: int = 1, *, is_far: bool = False, clock: QuickClock | None = None) -> None:
+        """``is_far``: the store of readers says that each request is a round trip."""
+        self.clock = clock or QuickClock()
         self.memory = MemoryStore(self.clock)
         self.writing = TxnLog.create(self.memory, clock=self.clock)
         self.writing.create_topic("t", NUMBERS, partitions=partitions)
-        self.store = CountingStore(self.memory)
+        self.store = CountingStore(FarStore(self.memory) if is_far else self.memory)
         self.log = TxnLog.open(self.store, clock=self.clock)
         self._producers: dict[str, Producer] = {}
 
@@ -70,6 +73,18 @@ class World:
         else:
             consumer.subscribe(["t"])
         return consumer
+
+
+class HookedStore(CountingStore):
+    """A store with something that happens before each ranged read."""
+
+    def __init__(self, inner: ObjectStore, before: Callable[[], None]) -> None:
+        super().__init__(inner)
+        self._before = before
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        self._before()
+        return super().get_range(key, start, length)
 
 
 def numbers(batch: pa.RecordBatch | None) -> list[int] | None:

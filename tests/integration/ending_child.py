@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 from collections.abc import Callable
 
 from txnformat.store.base import ObjectStore
@@ -20,7 +21,8 @@ HOSTILE = "TXNLOG_TEST_HOSTILE"
 
 
 def _signal(number: int) -> Callable[[], object]:
-    return lambda: os.kill(os.getpid(), number)
+    """Signal the asking thread: one sent to the process may reach another thread, after this one has answered."""
+    return lambda: signal.pthread_kill(threading.get_ident(), number)
 
 
 def _exit() -> None:

@@ -22,12 +22,20 @@ from txnformat.core.groups.operations import (
     PositionCommit,
 )
 from txnformat.core.lifecycle.operations import (
+    AbandonErasure,
+    AdvanceErasure,
     CleanedPartition,
     CompactedRange,
     CompactedSegment,
+    CompleteErasure,
     DeleteTopic,
+    Erased,
+    ErasedPartition,
+    KeptVersions,
+    PartitionEnd,
     Replace,
     ReplacedList,
+    RequestErasure,
     Trim,
     TrimmedPartition,
     VacuumMark,
@@ -43,6 +51,7 @@ from txnformat.core.operations import (
     CreateTopic,
     EndTxn,
     Expire,
+    GiveUp,
     InitProducer,
     Marker,
     Operation,
@@ -52,6 +61,8 @@ from txnformat.core.operations import (
     Seal,
     SealedPartition,
     SealedSegment,
+    Spill,
+    SpilledPartition,
     Stage,
     TopicSetting,
     Upgrade,
@@ -191,6 +202,17 @@ FORMS: dict[str, tuple[Operation, ...]] = {
         ),
         Seal((), None, 0),
     ),
+    "spill": (
+        Spill(TABLE, (SpilledPartition(UUID, 0, 0, 1, 1, 1, 0, 0, 1, 0),)),
+        Spill(
+            TABLE,
+            (
+                SpilledPartition(UUID, 0, 7, 12, 2, 3, 2, 1, 3, 100, (TABLE.key, keys.table_key(8, OTHER))),
+                SpilledPartition(OTHER, 9_999, 0, BIG, BIG, BIG, BIG, BIG, BIG, BIG),
+            ),
+            1,
+        ),
+    ),
     "expire": (Expire((), (), ()), Expire(("etl", "größe"), (3, BIG), (0, 1000), ("readers",), 1)),
     "trim": (
         Trim(UUID, (TrimmedPartition(0, 1, -1, 0, 0, 0, 0),)),
@@ -229,6 +251,32 @@ FORMS: dict[str, tuple[Operation, ...]] = {
             (ReplacedList("a", SegmentListRecord(keys.table_key(7, UUID), 1, SHA)),),
             cleaned=(CleanedPartition(0, 3, 0, -1), CleanedPartition(9_999, BIG, BIG, BIG)),
         ),
+    ),
+    "replace_erased": (
+        Replace(
+            UUID,
+            (CompactedSegment(ObjectRecord(keys.sidecar_key(DIRECTORY, 7, UUID, "runs"), 1, SHA), (CompactedRange(0, 0, 3, 0, 1, 1, 1, 0, 0, 3, 3, 0, 0),)),),
+            (ReplacedList("a", SegmentListRecord(keys.table_key(7, UUID), 1, SHA)),),
+            erased=Erased(OTHER, 2, 1, (ErasedPartition(0, 3), ErasedPartition(9_999, -1))),
+        ),
+    ),
+    "request_erasure": (
+        RequestErasure(OTHER, UUID, ("größe", "id"), SHA, "é, for a ticket", 1),
+        RequestErasure(OTHER, UUID, (), SHA, ""),
+    ),
+    "advance_erasure": (
+        AdvanceErasure(OTHER),
+        AdvanceErasure(OTHER, (PartitionEnd(0, 0), PartitionEnd(9_999, BIG)), 1),
+    ),
+    "complete_erasure": (
+        CompleteErasure(OTHER, UUID, 5, ("id",), SHA, "", 0, 0, -1, 6, 6, KeptVersions.NO),
+        CompleteErasure(OTHER, UUID, BIG, ("größe", "id"), SHA, "é", BIG, BIG, BIG, BIG, BIG, KeptVersions.UNKNOWN, 1),
+    ),
+    "abandon_erasure": (AbandonErasure(OTHER, "é, for a ticket", 1), AbandonErasure(UUID, "")),
+    "give_up": (GiveUp("etl", 0, 1, (MARKER,)), GiveUp("größe", BIG, BIG, (MARKER, Marker(OTHER, 9_999, BIG)), 1)),
+    "log_settings": (
+        Upgrade(("base-1", "lifecycle-1"), ("base-1", "lifecycle-1"), ("base-1", "lifecycle-1"), truncate_older_than_ms=604_800_000),
+        Upgrade(("lifecycle-1",), (), (), 900_000, 1, truncate_older_than_ms=-1),
     ),
     "vacuum_mark": (VacuumMark(1), VacuumMark(BIG, 1)),
     "delete_topic": (DeleteTopic(UUID), DeleteTopic(OTHER, ("etl", "größe"), 1)),

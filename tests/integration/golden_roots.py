@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from txnformat.protocol.commit import CommitSettings
 from txnlog import Producer, TxnLog
 
-__all__ = ["BATCHES", "COMMITTED", "ROOTS", "SCHEMA", "build"]
+__all__ = ["BATCHES", "COMMITTED", "ROOTS", "SCHEMA", "SPILLED", "build", "build_spilled"]
 
 ROOTS = Path(__file__).resolve().parents[1] / "golden" / "roots"
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
@@ -20,6 +21,14 @@ BATCHES = 100
 """Batches of one append: enough for an entry that is stored compressed."""
 COMMITTED = [*range(3), *range(10, 10 + BATCHES), 200]
 """What a reader of committed records finds in column ``n``, sorted."""
+
+
+SPILLED = {
+    "read_committed": [],
+    "snapshot": [1, 3, 4, 6],
+    "read_uncommitted": [*range(7)],
+}
+"""Values of column ``n`` in the root with spills that a reader of each isolation level sees, sorted."""
 
 
 def build(path: Path) -> None:
@@ -44,5 +53,28 @@ def build(path: Path) -> None:
         inline.flush()
 
 
+def build_spilled(path: Path) -> None:
+    """Write a log of the feature lifecycle-1 with a prepared transaction, and two spills behind it of which the second took in the first."""
+    with TxnLog.create(path, settings=CommitSettings(seal_extents=16)) as log:
+        log.upgrade()
+        log.create_topic("t", SCHEMA)
+        held = Producer(log, "held", buffer="inline")
+        held.init()
+        held.begin()
+        held.send("t", [{"n": 0, "text": "held"}])
+        held.flush()
+        held.prepare()
+        for first in (1, 4):
+            with Producer(log, "quick", buffer="inline") as quick:
+                for number, outcome in ((first, "commit"), (first + 1, "abort")):
+                    quick.begin()
+                    quick.send("t", [{"n": number, "text": outcome}])
+                    quick.flush()
+                    getattr(quick, outcome)()
+            with Producer(log) as plain:
+                plain.send("t", [{"n": first + 2, "text": "plain"}])
+            log.maintain("seal")
+
+
 if __name__ == "__main__":
-    build(Path(sys.argv[1]))
+    (build_spilled if "spilled" in sys.argv[1] else build)(Path(sys.argv[1]))

@@ -16,7 +16,6 @@ from typing import Any
 
 from txnformat import keys
 from txnformat.clock import SystemClock
-from txnformat.core.drafts import replace
 from txnformat.core.intents import (
     AllocateIds,
     CommitResult,
@@ -31,6 +30,7 @@ from txnformat.core.operations import AllocateProducerIds, InitProducer
 from txnformat.core.state import TopicState
 from txnformat.errors import CommitStateUnknownError, ConflictError, StorageError, TxnLogError
 from txnformat.log import TxnLog
+from txnformat.persistent import replace
 from txnformat.protocol import commit
 from txnformat.protocol.effects import CreateObject, ReadClock, Steps
 from txnformat.protocol.follow import get_object

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tests.integration.failing import BUFFERS, NUMBERS, read, rows
-from txnformat.core.drafts import replace
+from txnformat.persistent import replace
 from txnformat.store.memory import MemoryStore
 from txnlog import (
     InvalidInputError,

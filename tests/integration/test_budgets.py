@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from txnformat.segments import segment_object
 from txnformat.segments.writer import chunk_range
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
@@ -278,7 +279,10 @@ def _chunk_bytes(log: TxnLog, columns: list[str]) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("columns", [["n"], ["b", "a"], WIDE.names])
-def test_a_read_fetches_only_asked_chunks_of_committed_row_groups(columns: list[str]) -> None:
+def test_a_read_fetches_only_asked_chunks_of_committed_row_groups(
+    monkeypatch: pytest.MonkeyPatch, columns: list[str]
+) -> None:
+    monkeypatch.setattr(segment_object, "SMALL_FILE_BYTES", 0)
     store = CountingStore(MemoryStore())
     log = TxnLog.create(store)
     log.create_topic("w", WIDE)

@@ -10,7 +10,7 @@ import pytest
 from tests.killing.etl import SUMS, WINDOW, Job
 from tests.killing.outside import feed, glance, inputs, look, prepare, window_sums
 from tests.killing.workers import Nursery
-from txnformat.core.drafts import replace
+from txnformat.persistent import replace
 from txnlog import Producer, TxnLog
 
 KILLED = -9

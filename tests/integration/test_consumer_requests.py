@@ -1,23 +1,28 @@
-"""Consumer: what it costs, how it waits, and what failures leave behind."""
+"""Consumer: what it costs, and what failures leave behind."""
 
 from __future__ import annotations
 
 import itertools
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.integration.consuming import DATA_GET, ENTRY_GET, World, drained, numbers, refuses
+from tests.integration.consuming import DATA_GET, ENTRY_GET, HookedStore, World, drained, numbers, refuses
 from tests.integration.failing import NUMBERS, Plan, QuickClock, rows
 from tests.integration.forked import do_in_child
 from txnformat.consumers import fetching
-from txnformat.store.base import ObjectStore
+from txnformat.segments import segment_object
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
-from txnlog import Consumer, InvalidTransactionStateError, Producer, StorageError, TxnLog
+from txnlog import (
+    Consumer,
+    InvalidTransactionStateError,
+    Producer,
+    StorageError,
+    TxnLog,
+)
 from txnlog_testing.stores.counting import CountingStore, RequestClass
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
@@ -25,22 +30,13 @@ SIDECAR_GET = RequestClass(Operation.GET, KeyClass.SIDECAR)
 TABLE_GET = RequestClass(Operation.GET, KeyClass.TABLE)
 
 
-class HookedStore(CountingStore):
-    """A store with something that happens before each ranged read."""
-
-    def __init__(self, inner: ObjectStore, before: Callable[[], None]) -> None:
-        super().__init__(inner)
-        self._before = before
-
-    def get_range(self, key: str, start: int, length: int) -> bytes:
-        self._before()
-        return super().get_range(key, start, length)
-
-
 # --- requests ------------------------------------------------------------------------------------------------------------
 
 
-def test_records_cost_their_column_chunks_and_each_footer_once_and_a_look_one_get() -> None:
+def test_records_cost_their_column_chunks_and_each_footer_once_and_a_look_one_get(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(segment_object, "SMALL_FILE_BYTES", 0)
     world = World(partitions=50)
     with Producer(world.writing, "one-shot") as producer, producer.transaction() as txn:
         for partition in range(50):
@@ -65,7 +61,7 @@ def test_what_is_fetched_is_sliced_and_not_fetched_again() -> None:
         assert [numbers(batch) for batch in itertools.islice(consumer.batches(), 100)] == [
             [*range(start, start + 10)] for start in range(0, 1_000, 10)
         ]
-    assert measured.counts.requests == {DATA_GET: 2}
+    assert measured.counts.requests == {DATA_GET: 1}
 
 
 def test_aborted_records_and_open_ones_are_not_fetched() -> None:
@@ -152,6 +148,7 @@ def test_the_constructor_asks_nobody(tmp_path: Path) -> None:
 
 def test_a_large_chunk_is_fetched_as_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(segment_object, "SMALL_FILE_BYTES", 0)
     world = World()
     for number in range(20):
         world.append(number)
@@ -213,84 +210,14 @@ def test_large_batches_are_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_footers_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "FOOTERS_BYTES_MAX", 1)
+    monkeypatch.setattr(fetching, "FILES_BYTES_MAX", 1)
     world = World(partitions=2)
     for _ in range(3):
         world.append(1, partition=0)
         world.append(2, partition=1)
     with world.consumer() as consumer:
         assert len(drained(consumer)) == 6
-        assert len(consumer._reading._fetcher._footers._kept) == 1
-
-
-# --- waiting -------------------------------------------------------------------------------------------------------------
-
-
-def looks(world: World, consumer: Consumer, timeout_ms: int) -> tuple[int, int]:
-    """Return how many looks at the log an idle poll takes, and how many milliseconds."""
-    start = world.clock.now().wall_ms
-    with world.store.measure() as measured:
-        assert consumer.poll(timeout_ms) is None
-    assert set(measured.counts.requests) == {ENTRY_GET}
-    return measured.counts.count(), world.clock.now().wall_ms - start
-
-
-def test_an_idle_consumer_looks_once_a_second_and_wakes_in_time() -> None:
-    world = World()
-    with world.consumer() as consumer:
-        assert looks(world, consumer, 0) == (1, 0)
-        assert looks(world, consumer, 10_000) == (14, 10_000), "after 50, 150, … ms, then every second"
-        assert looks(world, consumer, 10_000) == (10, 10_000)
-        assert looks(world, consumer, 300) == (1, 300), "at the end of the wait"
-        assert looks(world, consumer, 0) == (1, 0)
-        world.append(1)
-        assert numbers(consumer.poll(0)) == [1]
-        assert looks(world, consumer, 150) == (2, 150), "impatient again"
-
-
-def test_what_is_there_when_the_time_is_over_is_returned() -> None:
-    class Late(QuickClock):
-        """Lets somebody write while the consumer waits for the last time."""
-
-        def sleep(self, seconds: float, wake: threading.Event | None = None) -> None:
-            super().sleep(seconds, wake)
-            if self.now().wall_ms == self.due_ms:
-                self.due_ms = 0
-                world.append(1)
-
-        due_ms = 0
-
-    world = World()
-    clock = Late()
-    log = TxnLog.open(world.memory, clock=clock)
-    with Consumer(log) as consumer:
-        consumer.subscribe(["t"])
-        clock.due_ms = clock.now().wall_ms + 400
-        assert numbers(consumer.poll(400)) == [1]
-
-
-def test_a_consumer_that_has_enough_looks_once_a_second() -> None:
-    world = World()
-    world.append(*range(100))
-    with world.consumer(max_poll_records=1) as consumer, world.store.measure() as measured:
-        for _ in range(30):
-            assert consumer.poll(0) is not None
-            world.clock.sleep(0.1)
-        assert measured.counts.requests[ENTRY_GET] == 2
-
-
-def test_a_late_batch_goes_out_with_what_it_has() -> None:
-    world = World(partitions=4)
-    for partition in range(4):
-        world.append(partition, partition=partition)
-    clock = QuickClock()
-    store = HookedStore(world.memory, lambda: clock.sleep(0.07))
-    with Consumer(TxnLog.open(store, clock=clock)) as consumer:
-        consumer.subscribe(["t"])
-        assert numbers(consumer.poll(0)) == [0, 1], "two files take 280 ms"
-        assert numbers(consumer.poll(0)) == [2, 3]
-        consumer.seek_to_beginning()
-        assert numbers(consumer.poll(10_000)) == [0, 1, 2, 3], "who has time waits"
+        assert len(consumer._reading._fetcher._files._kept) == 1
 
 
 # --- failures ------------------------------------------------------------------------------------------------------------
@@ -328,7 +255,7 @@ def test_what_is_fetched_before_a_failure_is_handed_out_first() -> None:
     log = TxnLog.open(FaultyStore(world.memory, plan), clock=world.clock)
     with Consumer(log) as consumer:
         consumer.assign([("t", 0), ("t", 1)])
-        plan.next(*DATA, None, None, Fault(FaultKind.PERMISSION_DENIED), Fault(FaultKind.PERMISSION_DENIED))
+        plan.next(*DATA, None, Fault(FaultKind.PERMISSION_DENIED), Fault(FaultKind.PERMISSION_DENIED))
         assert numbers(consumer.poll(0)) == [1, 2]
         with pytest.raises(StorageError):
             consumer.poll(0)
@@ -336,9 +263,13 @@ def test_what_is_fetched_before_a_failure_is_handed_out_first() -> None:
         assert drained(consumer) == [11, 12]
 
 
-def test_a_poll_that_is_interrupted_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("small", "requests"), [(0, 8), (2**18, 4)])
+def test_a_poll_that_is_interrupted_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch, small: int, requests: int
+) -> None:
     """Ctrl-C at every request of a poll, and between the batches of a chunk."""
     monkeypatch.setattr(fetching, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(segment_object, "SMALL_FILE_BYTES", small)
     world = World(partitions=2)
     for start in (0, 10):
         world.append(start, start + 1)
@@ -362,7 +293,7 @@ def test_a_poll_that_is_interrupted_loses_nothing(monkeypatch: pytest.MonkeyPatc
                 except KeyboardInterrupt:
                     interrupted += 1
             assert sorted(got) == wanted, at
-    assert interrupted >= 8
+    assert interrupted >= requests
 
 
 def test_a_look_that_fails_is_repeated_by_the_next_poll() -> None:

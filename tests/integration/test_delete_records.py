@@ -10,7 +10,7 @@ import pytest
 from tests.integration.failing import ENTRY, NUMBERS, Plan, faulty, read, rows
 from txnformat.admin import trimming
 from txnformat.admin.trimming import DeletedRecords
-from txnformat.core.drafts import replace
+from txnformat.persistent import replace
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnformat.store.wrapped import WrappedStore

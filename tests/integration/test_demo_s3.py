@@ -41,11 +41,11 @@ def test_an_interrupted_demo_stops_its_server_and_removes_its_files(tmp_path: Pa
         for line in demo.stdout:
             if "1. Real data" in line:
                 break
-        (folder,) = (tmp_path / "tmp").glob("txnlog-s3-*")
+        (folder,) = (tmp_path / "tmp").glob("tx-*/txnlog-s3-*")
         said = _interrupt(demo)
     assert (demo.returncode, said.splitlines()[-1:]) == (130, ["txnlog: the demo was interrupted"]), said
     assert "Traceback" not in said.split("Exception ignored in")[0]
-    assert not list((tmp_path / "tmp").glob("txnlog-s3-*"))
+    assert not list((tmp_path / "tmp").iterdir())
     assert not _processes_that_name(str(folder))
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 from tests.integration.forked import do_in_child, finish, in_child
+from tests.rounds import rounds
 from txnformat.clock import SystemClock, SystemIds
 from txnformat.errors import InvalidTransactionStateError
 from txnformat.segments.writer import SegmentFileWriter
@@ -40,7 +41,7 @@ from writers.bulk import BulkAppend
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 NUMBERS = pa.schema([("n", pa.int64())])
-FORKS = 8
+FORKS = rounds(3, 16)
 
 
 @pytest.fixture
@@ -236,7 +237,7 @@ def test_a_child_waits_for_no_lock_of_its_parents_threads(tmp_path: Path) -> Non
 
 
 def test_no_lock_stays_locked_in_a_child(tmp_path: Path) -> None:
-    """Whatever the parent's threads held at the time of the fork: here all of it at once."""
+    """The parent's threads held all of them at the time of the fork."""
     store = CountingStore(LocalStore(str(tmp_path / "log")))
     log = TxnLog.create(store)
     log.create_topic("t", NUMBERS)

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from txnformat.core.drafts import replace as replaced
 from txnformat.core.operations import Checkpoint
+from txnformat.core.records.state import Spill
+from txnformat.persistent import replace as replaced
 from txnformat.protocol import growth
 from txnformat.protocol.commit import CommitSettings
 from txnformat.protocol.growth import SNAPSHOT_BYTES, crosses, growing
@@ -91,6 +92,23 @@ def test_an_append_that_is_too_large_to_be_sealed_is_named(
                 producer.send("t", [{"n": number}])
                 producer.flush()
         (one,) = growing(log.state, BOUND)
+        assert (one.kind, one.count) == ("unsealable", BOUND)
+
+
+def test_a_spilled_append_that_is_too_large_to_be_sealed_is_named(
+    small: CommitSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No transaction is open, and yet the partition cannot be sealed: the spill that is next is one append."""
+    monkeypatch.setattr("txnformat.protocol.sealing.UNSEALABLE_BATCHES", 0)
+    with TxnLog.create(MemoryStore(), settings=small) as log:
+        log.create_topic("t", NUMBERS)
+        with Producer(log) as producer:
+            for number in range(BOUND):
+                producer.send("t", [{"n": number}])
+                producer.flush()
+        ((key, partition),) = log.state.partitions.items()
+        spilled = replaced(partition, spills=(Spill(0, 1, 0, 1, 1, 0, 0, 1, 1),))
+        (one,) = growing(replaced(log.state, partitions={key: spilled}), BOUND)
         assert (one.kind, one.count) == ("unsealable", BOUND)
 
 

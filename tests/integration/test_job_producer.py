@@ -6,10 +6,10 @@ import pytest
 
 from tests.integration.failing import ENTRY, NUMBERS, Plan, faulty, read, rows, unclear_commit
 from tests.integration.staging import stage
-from txnformat.core.drafts import replace
 from txnformat.core.intents import AppRef, Write
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.log import TxnLog
+from txnformat.persistent import replace
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import (

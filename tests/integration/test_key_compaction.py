@@ -12,9 +12,9 @@ import pytest
 from tests.integration.key_world import DAY, HOUR, TABLE, Hours
 from txnformat.admin import cleaning, compaction
 from txnformat.columns.key_bytes import encode_keys
-from txnformat.core.drafts import replace
 from txnformat.core.lifecycle.offset_map import SLOT_BYTES
 from txnformat.core.ranges import NO_RANGES
+from txnformat.persistent import replace
 from txnformat.reading.compacting import write_together
 from txnformat.reading.visible import Visible
 from txnformat.store.memory import MemoryStore
@@ -248,6 +248,22 @@ def test_the_tombstone_column_is_no_key_and_may_be_null() -> None:
             log.create_topic("t", schema, key_columns=["k"], settings={"tombstone.column": "k"})
 
 
+def test_a_column_that_was_added_is_null_in_older_records_and_makes_no_tombstones_of_them() -> None:
+    with TxnLog.create(MemoryStore()) as log:
+        log.upgrade()
+        log.create_topic("t", pa.schema([("k", pa.string())]), key_columns=["k"])
+        added = pa.schema([("v", pa.int64()), ("gone", pa.bool_())])
+        for columns in (added, None):
+            if columns is not None:
+                with pytest.raises(InvalidInputError, match="a column that was added"):
+                    log.alter_topic("t", add_columns=columns, settings={"tombstone.column": "v"})
+                log.alter_topic("t", add_columns=columns)
+            with pytest.raises(InvalidInputError, match="a column that was added") as caught:
+                log.alter_topic("t", settings={"tombstone.column": "v"})
+            assert caught.value.kind == "invalid-setting"
+        log.alter_topic("t", settings={"tombstone.column": "gone"})
+
+
 def test_values_in_several_records_are_refused_and_stop_a_compaction() -> None:
     hours = Hours("kafka", keys=None)
     hours.log.alter_topic("t", settings={"cleanup.policy": "delete"})
@@ -381,30 +397,6 @@ def test_a_policy_that_changes_during_a_pass_ends_it(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(cleaning, "write_together", changed)
     hours.log.compact("t")
     assert len(hours.left()) == 2
-
-
-def test_a_pass_that_is_cut_short_has_not_compared_the_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    hours = Hours()
-    for number in range(9):
-        hours.send((f"k{number % 2}", number))
-        if number % 3 == 2:
-            hours.log.compact(min_lag_ms=DAY, target_bytes=1)
-    calls: list[object] = []
-
-    def dies(*args: Any) -> Any:
-        calls.append(args)
-        if len(calls) == 2:
-            raise OSError("killed")
-        return write_together(*args)
-
-    monkeypatch.setattr(cleaning, "write_together", dies)
-    with pytest.raises(OSError, match="killed"):
-        hours.log.compact("t", target_bytes=1)
-    monkeypatch.undo()
-    (partition,) = hours.log.refresh().partitions.values()
-    assert partition.cleaned_end == 0
-    hours.log.compact("t", target_bytes=1)
-    assert hours.left() == [("k1", 7, 7), ("k0", 8, 8)]
 
 
 def test_records_that_were_aborted_lately_hold_the_compaction_of_keys_back() -> None:

@@ -10,9 +10,10 @@ from tests.integration.failing import NUMBERS
 from txnformat import keys
 from txnformat.core.intents import AllocateIds
 from txnformat.core.snapshot.codec import encode_snapshot
+from txnformat.core.wire.bundle import BUNDLE_ENTRIES, bundle_first
 from txnformat.protocol import follow
 from txnformat.protocol.effects import Steps
-from txnformat.protocol.tail import Tail, read_tail
+from txnformat.protocol.tail import Tail, read_tail, write_bundles
 from txnformat.store.memory import MemoryStore
 from txnlog import CorruptDataError, TxnLog
 from txnlog_testing.stores.counting import CountingStore
@@ -29,6 +30,8 @@ def built() -> tuple[dict[str, bytes], bytes]:
         log.create_topic("t", NUMBERS)
         while log.state.entry < ENTRIES:
             log.committer.commit(log.committer.intend(AllocateIds("build", 1)))
+        # A writer that is busy with one bundle leaves the next one to others.
+        log.committer.read(write_bundles(bundle_first(ENTRIES + 1) - BUNDLE_ENTRIES))
     with TxnLog.open(store) as log:
         state = encode_snapshot(log.state)
     objects = {info.key: store.get(info.key) or b"" for info in store.list("")}

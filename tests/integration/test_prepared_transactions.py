@@ -139,7 +139,7 @@ def test_a_block_that_prepares_leaves_it_so_and_closing_too(log: TxnLog) -> None
 def test_an_unknown_prepare_is_repeated_or_aborted(
     buffer: str, kind: FaultKind, landed: bool, settle: str
 ) -> None:
-    """Nobody was told that it is prepared, so nobody else decides: close aborts it."""
+    """No coordinator was told that it is prepared, so none decides: close aborts it."""
     plan = Plan()
     log = faulty(plan)
     producer = Producer(log, "p", buffer=buffer)

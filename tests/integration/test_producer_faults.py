@@ -14,7 +14,7 @@ from tests.integration.failing import (
     read,
     rows,
 )
-from txnformat.core.drafts import replace
+from txnformat.persistent import replace
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation, key_class
 from txnlog import (

@@ -7,10 +7,12 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pytest
 
+from txnformat.segments import segment_object
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import Producer, TxnLog
@@ -45,13 +47,17 @@ class Meeting(CountingStore):
 
 
 def fill(log: TxnLog, transactions: int = 1) -> None:
-    """Create topic t with transactions of one file each."""
+    """Create topic t with transactions of one file each; several files are so large that threads read them."""
     names = [f"c{number}" for number in range(COLUMNS)]
-    log.create_topic("t", pa.schema([(name, pa.int64()) for name in names]))
+    large = pa.schema([("noise", pa.binary())]) if transactions > 1 else pa.schema([])
+    log.create_topic("t", pa.schema([*((name, pa.int64()) for name in names), *large]))
+    random = Random(7)
     with Producer(log, "p") as producer:
         for _ in range(transactions):
             producer.begin()
-            producer.send("t", pa.table({name: range(2_000) for name in names}))
+            rows = {name: range(2_000) for name in names}
+            noise = {name: [random.randbytes(150) for _ in range(2_000)] for name in large.names}
+            producer.send("t", pa.table(rows | noise))
             producer.commit()
 
 
@@ -68,8 +74,9 @@ def _run(program: str, *arguments: str) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
-def test_separate_ranges_of_a_window_are_fetched_together() -> None:
+def test_separate_ranges_of_a_window_are_fetched_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """One after the other they would wait for each other until the barrier breaks."""
+    monkeypatch.setattr(segment_object, "SMALL_FILE_BYTES", 0)
     store = Meeting()
     fill(TxnLog.create(store))
     log = TxnLog.open(store)

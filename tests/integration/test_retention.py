@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.integration.failing import NUMBERS, QuickClock, rows
+from txnformat import keys
 from txnformat.admin import trimming
 from txnformat.admin.maintenance import SkippedTask
 from txnformat.admin.trimming import DeletedRecords
@@ -183,8 +184,30 @@ def test_unread_records_stay_up_to_an_age(kind: str, pinned_ms: int, left: int) 
     assert hours.left() == list(range(left, 10))
 
 
-def test_a_reader_that_goes_back_in_between_holds_back() -> None:
-    """What was counted before is decided on the newest state."""
+LOOKS = ("txnformat.admin.retention.unread_from", "txnformat.core.lifecycle.trim.unread_from")
+"""Where retention asks which records are unread: when it chooses, and in the decision."""
+
+
+@pytest.mark.parametrize("removed", [(), LOOKS[:1], LOOKS[1:], LOOKS])
+def test_unread_records_stay_by_either_of_two_guards(
+    removed: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without both they go."""
+    hours = Hours(retention_ms=7 * HOUR // 2, retention_pinned_ms=-1)
+    reader("group", hours.log, 3)
+    for name in removed:
+        monkeypatch.setattr(name, lambda *_: None)
+    report = hours.log.maintain("retention")
+    assert (hours.left()[0] <= 3) == (removed != LOOKS), report
+
+
+@pytest.mark.parametrize("is_guarded", [True, False])
+def test_a_reader_that_goes_back_in_between_holds_back(
+    monkeypatch: pytest.MonkeyPatch, *, is_guarded: bool
+) -> None:
+    """Retention counts on one state and decides on the newest one; without that guard the records are gone."""
+    if not is_guarded:
+        monkeypatch.setattr(LOOKS[1], lambda *_: None)
     hours = Hours(retention_ms=3 * HOUR + 1, retention_pinned_ms=-1)
     reader("group", hours.log, 9)
     other = TxnLog.open(hours.log.store, clock=hours.clock)
@@ -199,9 +222,10 @@ def test_a_reader_that_goes_back_in_between_holds_back() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hours.log.committer, "intend", late)
-        assert hours.log.maintain("retention").removed == ()
+        removed = hours.log.maintain("retention").removed
     assert gone_back
-    assert hours.left() == list(range(10))
+    assert (removed == ()) == is_guarded
+    assert (hours.left() == list(range(10))) == is_guarded
 
 
 # --- several at once, costs, refusals ---------------------------------------------------------------------------------
@@ -255,7 +279,10 @@ def test_a_log_that_was_not_upgraded_is_told_and_the_rest_is_done() -> None:
     with Producer(log) as producer:
         producer.send("t", rows(1), partition=0)
     report = log.maintain()
-    assert (report.segments, [one.task for one in report.skipped]) == (1, ["retention", "compact", "vacuum"])
+    assert (report.segments, [one.task for one in report.skipped]) == (
+        1,
+        ["retention", "compact", "vacuum", "erasures"],
+    )
     assert "txnlog upgrade" in report.skipped[0].reason
     assert isinstance(report.skipped[0], SkippedTask)
     log.upgrade()
@@ -292,3 +319,27 @@ def test_a_topic_that_exists_may_have_other_settings() -> None:
         assert [one.value for one in found.settings] == [HOUR], "they stay"
     with pytest.raises(ConflictError):
         hours.log.create_topic("t", NUMBERS, partitions=2, exist_ok=True)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"nonsense"])
+def test_a_damaged_topic_is_reported_and_records_of_the_topics_after_it_go(content: bytes | None) -> None:
+    hours = Hours(2, retention_bytes=0)
+    hours.log.create_topic("u", NUMBERS, settings={"retention.bytes": 0})
+    with Producer(hours.log) as producer:
+        producer.send("u", rows(1, 2), partition=0)
+    hours.log.maintain("seal")
+    store = hours.log.store
+    lost = next(info.key for info in store.list("t-") if keys.parse_index_key(info.key))
+    store.delete(lost)
+    if content is not None:
+        store.create(lost, content)
+    for _ in range(2):
+        report = TxnLog.open(store, clock=hours.clock).maintain("retention")
+        (damaged,) = report.damaged
+        assert (damaged.topic, lost in damaged.reason) == ("t", True)
+        assert damaged.kind == "corrupt-sidecar"
+        if report.removed:
+            assert report.removed == (DeletedRecords("u", 0, 0, 2),)
+    (left,) = hours.log.offsets("u")
+    assert left.earliest == 2
+    assert hours.log.offsets("t")[0].earliest == 0

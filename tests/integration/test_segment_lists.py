@@ -13,7 +13,6 @@ from txnformat import keys
 from txnformat.client.driver import Driver
 from txnformat.clock import SystemClock
 from txnformat.columns.arrow_file import encode_arrow_file
-from txnformat.core.drafts import replace
 from txnformat.core.entry import decode_entry, sha256_hex
 from txnformat.core.intents import SealSegments
 from txnformat.core.operations import Checkpoint, Seal
@@ -29,6 +28,7 @@ from txnformat.core.sealing.segment_list import (
 from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot, state_digest
 from txnformat.core.state import LogState
 from txnformat.errors import ConflictError, CorruptDataError
+from txnformat.persistent import replace
 from txnformat.protocol.sealing import write_segments
 from txnformat.protocol.segment_lists import write_list
 from txnformat.reading.sealed import SidecarCache

@@ -260,7 +260,7 @@ def _in_transaction(world: World, topic: str, *args: Any, **record: Any) -> None
         (("v",), {}, "schema-mismatch", "value=…"),
         (({"value": b"v"},), {}, "schema-mismatch", "a list of dicts"),
         ((["v"],), {}, "schema-mismatch", "row 0 is of the type str"),
-        (([{"value": b"v"}],), {"key": b"k"}, "invalid-input", "exclude each other"),
+        (([{"value": b"v"}],), {"key": b"k"}, "invalid-input", "not both"),
         ((), {"key": 1, "value": b"v"}, "schema-mismatch", "'key'"),
         ((), {"value": {"a": 1}}, "schema-mismatch", "'value'"),
         ((), {"key": "\ud800", "value": b"v"}, "schema-mismatch", "surrogate"),

@@ -18,9 +18,9 @@ from tests.integration.truncation_world import (
 from tests.integration.vacuum_world import Interposed
 from txnformat import keys
 from txnformat.admin.truncation import Act, TruncatedKind
-from txnformat.core.drafts import replace
 from txnformat.core.entry import decode_entry, encode_entry
 from txnformat.core.wire.bundle import BUNDLE_ENTRIES, decode_bundle, encode_bundle
+from txnformat.persistent import replace
 from txnformat.protocol.truncation import check_snapshots
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation, key_class
@@ -161,6 +161,57 @@ def test_snapshots_and_the_hint_that_are_of_no_use_go(world: TruncationWorld) ->
     assert report.count(Act.DELETED, TruncatedKind.SNAPSHOT) == 1
     assert world.store.get(lost) is None
     assert world.store.get(keys.LATEST_KEY) == hint
+
+
+def test_maintenance_writes_the_snapshots_that_a_quiet_log_lacks(world: TruncationWorld) -> None:
+    """The log has entries 200 to 212, all of them old, and its second newest snapshot is of entry 101."""
+    world.age()
+    history = [one.sha256 for one in world.opened().history(limit=None)]
+
+    def maintained() -> int:
+        """Return the number of entries that maintenance has made."""
+        world.clock.sleep(HOUR_S + 1)
+        before = world.opened().state.entry
+        log = world.opened()
+        log.maintain("truncate", truncate_older_than=datetime.timedelta(days=7))
+        log.close()
+        return world.opened().state.entry - before
+
+    assert [maintained() for _ in range(3)] == [
+        1,
+        0,
+        0,
+    ]  # the newest snapshot of before becomes the second newest
+    assert entries_in(world.store)[0] == 200
+    assert [one.sha256 for one in world.opened().history(limit=None)][1:] == history
+    world.age()  # what maintenance has written is old now, and is no hundred
+    assert maintained() == 0
+
+
+def test_maintenance_truncates_by_the_age_that_the_log_has_and_the_callers_wins(
+    world: TruncationWorld,
+) -> None:
+    week, long = datetime.timedelta(days=7), datetime.timedelta(days=3_000)
+    world.age()
+    assert world.opened().maintain().truncation is None
+    world.opened().alter(truncate_older_than=long)
+    report = world.opened().maintain().truncation
+    assert report is not None
+    assert (report.older_than_ms, report.boundary) == (long // datetime.timedelta(milliseconds=1), 0)
+    report = world.opened().maintain(truncate_older_than=week).truncation
+    assert report is not None
+    assert report.boundary == 2 * BOUNDARY
+    world.opened().alter(truncate_older_than=week)
+    assert world.opened().state.truncate_older_than_ms == report.older_than_ms
+    with world.opened() as log, one_by_one():
+        before = log.state.entry
+        assert log.alter(truncate_older_than=week).entry == before  # nothing to change, no entry
+    world.clock.sleep(HOUR_S + 1)
+    report = world.opened().maintain().truncation
+    assert report is not None
+    assert report.count(Act.DELETED, TruncatedKind.ENTRY) > 0
+    world.opened().alter(truncate_older_than=None)
+    assert world.opened().maintain().truncation is None
 
 
 def test_a_cold_open_takes_four_round_trips_as_before(truncated: TruncationWorld) -> None:
@@ -398,13 +449,13 @@ def test_maintenance_truncates_only_if_it_is_asked_for(world: TruncationWorld) -
     assert log.maintain().truncation is None
     done = log.maintain(truncate_older_than=datetime.timedelta(days=7)).truncation
     assert done is not None
-    assert done.boundary == BOUNDARY
+    assert done.boundary == 2 * BOUNDARY  # it has written the snapshot that this needs
     world.clock.sleep(HOUR_S)
     assert log.maintain(truncate_older_than=datetime.timedelta(days=7)).truncation is None  # it rests
     world.clock.sleep(5 * HOUR_S)
     again = log.maintain(truncate_older_than=datetime.timedelta(days=7)).truncation
     assert again is not None
-    assert again.deleted_below == BOUNDARY
+    assert again.deleted_below == 2 * BOUNDARY
     named = log.maintain("truncate").truncation
     assert named is not None
     with pytest.raises(TxnLogError):

@@ -1,4 +1,7 @@
-"""A truncation beside everything else: something happens, or the process ends, at each of its requests; and clients that were away while entries went."""
+"""A truncation beside everything else: something happens at each of its requests; and clients that were away while entries went.
+
+The suite tries the first and the last request of each kind (operation and sort of key); `make campaigns` tries many more.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +21,17 @@ from tests.integration.truncation_world import (
     one_by_one,
 )
 from tests.integration.vacuum_world import Interposed
+from tests.rounds import rounds, telling
 from txnformat import keys
-from txnformat.core.drafts import replace
 from txnformat.core.entry import decode_entry, encode_entry
 from txnformat.core.snapshot.codec import state_digest
+from txnformat.persistent import replace
+from txnformat.protocol.old_entries import OldEntries
 from txnformat.store.base import CreateResult
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import Operation
 from txnformat.store.wrapped import WrappedStore
 from txnlog import ConflictError, Producer, ProducerFencedError, TxnLog
-from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore, SimulatedCrash
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +55,12 @@ def prepared(world: TruncationWorld, request: pytest.FixtureRequest) -> Truncati
     return world
 
 
-def requests_of(world: TruncationWorld) -> list[Operation]:
-    """Return the requests that the next truncation of a world makes, with those that open the log."""
+def requests_of(world: TruncationWorld) -> list[tuple[Operation, str]]:
+    """Return the kinds of the requests that the next truncation of a world makes, with those that open the log."""
     other = ripe(world)
     store = Interposed(other.store)
     other.opened(store).truncate()
-    return [operation for operation, _ in store.seen]
+    return store.kinds
 
 
 def ripe(world: TruncationWorld) -> TruncationWorld:
@@ -74,38 +78,26 @@ def finish(world: TruncationWorld, expected: dict[str, object], boundary: int = 
     assert entries_in(world.store)[0] == boundary
 
 
-def test_a_truncation_that_is_killed_at_any_request_is_completed_by_the_next(
-    prepared: TruncationWorld,
-) -> None:
-    """After a request is before the next one."""
-    expected = prepared.shown()
-    operations = requests_of(prepared)
-    assert {Operation.CREATE, Operation.DELETE} & set(operations)
-    for number in range(len(operations)):
-        other = ripe(prepared)
-        seen = iter(range(10**6))
-        store = FaultyStore(
-            other.store,
-            lambda *_, at=number, seen=seen: Fault(FaultKind.CRASH_BEFORE) if next(seen) == at else None,
-        )
-        with pytest.raises(SimulatedCrash):
-            other.opened(store).truncate()
-        left = entries_in(other.store)
-        assert left == list(range(left[0], left[-1] + 1))
-        if operations[number] is Operation.GET and number % 10:
-            continue  # nothing has changed since the request before
-        assert state_digest(other.opened().state) == expected["digest"]
-        if number % 25 == 0:
-            finish(other, expected)
-            report = other.opened().verify()
-            assert report.ok, report.problems
-
-
 def test_two_truncations_at_once_delete_what_one_deletes(prepared: TruncationWorld) -> None:
     expected = prepared.shown()
-    for number in range(0, len(requests_of(prepared)), 9):
+    kinds = requests_of(prepared)
+    for number in rounds(telling(kinds)[::2], [*range(0, len(kinds), 9)]):
         other = ripe(prepared)
         store = Interposed(other.store, number, partial(_truncate, other))
+        other.opened(store).truncate()
+        finish(other, expected)
+
+
+def test_a_truncation_that_sleeps_for_days_while_others_run_looks_anew(prepared: TruncationWorld) -> None:
+    """Slots that it has listed are gone when it reads them, and the bundles that it found missing are there: the log is not damaged."""
+    expected = prepared.shown()
+    for info in prepared.store.list(keys.BUNDLE_PREFIX):
+        prepared.store.delete(info.key)
+    kinds = requests_of(prepared)
+    reads = [number for number in telling(kinds) if kinds[number][0] is Operation.GET]
+    for number in rounds(reads[-3:], [*range(0, len(kinds), 5)]):
+        other = ripe(prepared)
+        store = Interposed(other.store, number, partial(_truncate_twice, other))
         other.opened(store).truncate()
         finish(other, expected)
 
@@ -121,7 +113,7 @@ def grow(world: TruncationWorld) -> None:
 
 def test_writers_may_go_on_in_the_middle_of_a_truncation(prepared: TruncationWorld) -> None:
     count = len(requests_of(prepared))
-    for number in range(2, count, count // 6):
+    for number in range(2, count, count // rounds(2, 6)):
         other = ripe(prepared)
         store = Interposed(other.store, number, partial(grow, other))
         other.opened(store).truncate()
@@ -141,7 +133,7 @@ def test_an_opener_that_sleeps_at_any_request_while_entries_go_arrives_at_the_st
             world.store.delete(keys.LATEST_KEY)
         count = Interposed(world.store)
         world.opened(count)
-        for number in range(0, count.count, 3):
+        for number in rounds(telling(count.kinds), [*range(0, count.count, 3)]):
             other = world.copied()
             store = Interposed(other.store, number, partial(_truncate_twice, other))
             assert state_digest(other.opened(store).state) == expected
@@ -152,6 +144,28 @@ def _truncate_twice(world: TruncationWorld) -> None:
     world.age()
     world.truncate()
     world.truncate()
+
+
+@pytest.mark.parametrize("removed", ["", "the hour of a boundary", "the look at the boundary"])
+def test_a_deleted_slot_that_is_created_again_is_not_read_by_either_guard(
+    world: TruncationWorld, monkeypatch: pytest.MonkeyPatch, removed: str
+) -> None:
+    """A reader trusts slots for half an hour after its look at the boundary, for nothing below a boundary goes in its first hour. Without either it reads what the log never had."""
+    world.age()
+    log = world.opened()
+    old = OldEntries(log.state.entry)
+    truth = log.committer.read(old.read(5))
+    if removed == "the hour of a boundary":
+        monkeypatch.setattr("txnformat.admin.truncation.BOUNDARY_AGE_MS_MIN", 0)
+    if removed == "the look at the boundary":
+        monkeypatch.setattr("txnformat.protocol.old_entries.BOUNDARY_MS_MAX", 10**15)
+    for _ in range(2):
+        world.opened().truncate()
+        if removed != "the hour of a boundary":
+            world.clock.sleep(HOUR_S + 1)
+    forged = encode_entry(replace(truth, write_id="00000000-0000-4000-8000-000000000000"))
+    world.store.create(keys.entry_key(5), forged)
+    assert (log.committer.read(old.read(5)) == truth) == (not removed)
 
 
 # --- clients that were away ------------------------------------------------------------------------------------------

@@ -16,9 +16,9 @@ from tests.model.groups import ManualClock
 from txnformat import keys
 from txnformat.admin.garbage import Fate, Kind, VacuumReport
 from txnformat.client.committer import UPLOAD_VIEW_MS_MAX
-from txnformat.core.drafts import replace
 from txnformat.core.state import LIFECYCLE, Features, LogState
 from txnformat.core.wire.small_documents import encode_condemned
+from txnformat.persistent import replace
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import READS, KeyClass, Operation, key_class

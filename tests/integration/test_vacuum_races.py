@@ -1,4 +1,8 @@
-"""A vacuum beside everything else: something happens, or the process ends, at each of its requests. Each test fails without the rule that it is about."""
+"""A vacuum beside everything else: something happens at each of its requests. Each test fails without the rule that it is about.
+
+The suite tries the first and the last request of each kind (operation and sort of key); `make campaigns` tries all that write, and a third of
+the reads.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,11 @@ import pytest
 
 from tests.integration.failing import rows
 from tests.integration.vacuum_world import GRACE, LIVE, WEEK_MS, Interposed, World, one_by_one, unnamed
+from tests.rounds import rounds, telling
 from txnformat import keys
 from txnformat.admin.garbage import Fate
 from txnformat.store.requests import READS, Operation
 from txnlog import Producer, TxnLog, UploadExpiredError
-from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore, SimulatedCrash
 from writers.bulk import BulkAppend
 from writers.transaction import ProducerStatus
 
@@ -56,41 +60,21 @@ def expected_in(world: World) -> list[int]:
     return shown(world.opened())
 
 
-def requests_of(world: World) -> list[Operation]:
-    """Return the requests that the next vacuum of a world makes, with those that open the log."""
+def requests_of(world: World) -> list[tuple[Operation, str]]:
+    """Return the kinds of the requests that the next vacuum of a world makes, with those that open the log."""
     store = Interposed(world.copied().store)
     world.copied().opened(store).vacuum(GRACE)
-    operations = [operation for operation, _ in store.seen]
-    assert {Operation.DELETE, Operation.CREATE} & set(operations)
-    return operations
+    assert {Operation.DELETE, Operation.CREATE} & {operation for operation, _ in store.kinds}
+    return store.kinds
 
 
 def moments(world: World) -> list[int]:
-    """Return the numbers of all requests that write, and of every third one that reads."""
-    return [
-        number
-        for number, operation in enumerate(requests_of(world))
-        if operation not in READS or number % 3 == 0
+    """Return the numbers of the requests in whose middle something happens."""
+    kinds = requests_of(world)
+    full = [
+        number for number, (operation, _) in enumerate(kinds) if operation not in READS or number % 3 == 0
     ]
-
-
-def test_a_vacuum_that_is_killed_at_any_request_is_completed_by_the_next(prepared: World) -> None:
-    """After a request is before the next one."""
-    expected = expected_in(prepared)
-    for number in range(len(requests_of(prepared))):
-        other = prepared.copied()
-        seen = iter(range(10**6))
-        store = FaultyStore(
-            other.store,
-            lambda *_, at=number, seen=seen: Fault(FaultKind.CRASH_BEFORE) if next(seen) == at else None,
-        )
-        with pytest.raises(SimulatedCrash):
-            other.opened(store).vacuum(GRACE)
-        assert shown(other.opened()) == expected
-        if number % 8 == 0:
-            report = other.opened().verify()
-            assert report.ok, report.problems
-        settle(other, expected)
+    return rounds(telling(kinds), full)
 
 
 def test_two_vacuums_at_once_delete_what_one_deletes(prepared: World) -> None:
@@ -154,7 +138,7 @@ def test_what_happens_in_the_middle_of_a_vacuum_loses_nothing(
 
 
 def test_a_read_that_was_planned_within_the_grace_goes_on(prepared: World) -> None:
-    """Whatever a vacuum does: what was planned before records were removed, and lists replaced, is still there."""
+    """After any vacuum the objects that were planned before records were removed, and lists replaced, are still there."""
     log = prepared.opened()
     before = shown(log)
     reader = log.read("t")

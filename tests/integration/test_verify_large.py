@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from txnformat.clock import SystemClock
-from txnformat.core.drafts import replace
+from txnformat.persistent import replace
 from txnformat.store.memory import MemoryStore
 from txnformat.types import FileRecord
 from txnformat.verify import files

@@ -10,13 +10,12 @@ import pyarrow as pa
 import pytest
 
 from txnformat import keys
-from txnformat.core.drafts import replace
 from txnformat.core.entry import CommitEntry, decode_entry, sha256_hex
 from txnformat.core.intents import TakeCheckpoint
 from txnformat.core.records.state import ABORTED, PartitionState
 from txnformat.core.state import LogState
 from txnformat.errors import CorruptDataError
-from txnformat.persistent import Columns
+from txnformat.persistent import Columns, replace
 from txnformat.protocol.follow import empty_state, fold_bytes
 from txnformat.protocol.snapshots import write_hint, write_snapshot
 from txnformat.protocol.view import View

@@ -57,6 +57,7 @@ def build(store: MemoryStore, segments: int = 1) -> TxnLog:
             transaction.send("t", pa.table({"n": [index]}, schema=NUMBERS))
     log.maintain("seal")
     turn(inline, "commit")
+    log.close()  # a snapshot that is due after 100 entries has been named
     return log
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import datetime
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -137,6 +138,7 @@ def unnamed(log: TxnLog) -> set[str]:
                 rows = index.partition(key.partition)
                 ends = rows["base_offset"] + rows["records"]
             live |= {index.files[int(file)].key for file in rows["file"][ends > partition.log_start]}
+    live = {key for key in live if keys.place_of(key) is None}
     found = {info.key for info in store.list("")}
     assert live <= found
     return {key for key in found - live if keys.named_after(key) or keys.parse_probe_key(key)}
@@ -152,16 +154,21 @@ class Interposed(WrappedStore):
         self.count = 0
         self.deletes: list[str] = []
         self.seen: list[tuple[Operation, str]] = []
-        self._number, self._other = number, other
+        self.number, self.other = number, other
 
     def _request(self, operation: Operation, key: str, call: Callable[[], Answer]) -> Answer:
         number, self.count = self.count, self.count + 1
-        if number == self._number:
-            self._other()
+        if number == self.number:
+            self.other()
         self.seen.append((operation, key))
         if operation is Operation.DELETE:
             self.deletes.append(key)
         return call()
+
+    @property
+    def kinds(self) -> list[tuple[Operation, str]]:
+        """The kind of each request: its operation, and its key without ids and numbers."""
+        return [(operation, re.sub("[0-9a-f]*[0-9][0-9a-f]*", "#", key)[:40]) for operation, key in self.seen]
 
 
 @contextmanager

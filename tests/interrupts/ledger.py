@@ -24,7 +24,7 @@ class Fate(StrEnum):
     """What the user knows of a group."""
 
     OPEN = "open"
-    """Nobody was asked to commit it."""
+    """No call was asked to commit it."""
     UNKNOWN = "unknown"
     """A commit was asked for, and did not answer."""
     ACKNOWLEDGED = "acknowledged"

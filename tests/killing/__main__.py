@@ -24,6 +24,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tests.killing.rounds import History, run_history
 from tests.killing.workers import Nursery
+from txnlog_testing.temporary import own_temporary_directory
 
 KILLS_A_HISTORY = 10
 
@@ -143,4 +144,5 @@ def _place(folder: str, *, s3: bool) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with own_temporary_directory():
+        sys.exit(main())

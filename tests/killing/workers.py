@@ -52,7 +52,7 @@ class Worker:
         return code
 
     def kill(self) -> None:
-        """Kill it, if it is alive. Whoever has not waited for its end may do that."""
+        """Kill it, if it is alive. A test that has not waited for its end may do that."""
         self.send_signal(signal.SIGKILL)
 
     def send_signal(self, sign: signal.Signals) -> None:

@@ -15,7 +15,6 @@ from txnformat import keys
 from txnformat.admin.describe import describe_log
 from txnformat.admin.metrics import measure
 from txnformat.client.commit_counts import CommitCounts
-from txnformat.core.drafts import replace
 from txnformat.core.entry import CommitEntry, decode_entry, encode_entry, sha256_hex
 from txnformat.core.fold import apply
 from txnformat.core.groups.operations import CommitOffsets, PositionCommit
@@ -34,6 +33,7 @@ from txnformat.core.wire.entry_bytes import encode_stored
 from txnformat.field_types import LOG_PARTITIONS_MAX, PARTITIONS_MAX
 from txnformat.log import TxnLog
 from txnformat.patterns import Pattern
+from txnformat.persistent import replace
 from txnformat.protocol.follow import empty_state, parse_hint
 from txnformat.store.local import LocalStore
 

@@ -14,7 +14,6 @@ from msgspec import structs
 from tests.limits.case import Case
 from tests.limits.document_cases import LOG, TOPIC, entry_of
 from txnformat import keys
-from txnformat.core.drafts import replace
 from txnformat.core.entry import decode_entry, sha256_hex
 from txnformat.core.fold import apply
 from txnformat.core.groups.operations import CommitOffsets, PositionCommit
@@ -36,6 +35,7 @@ from txnformat.core.operations import (
 )
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.operations import Ack, AckedPartition, AckMode, CreateSubscription
+from txnformat.persistent import replace
 from txnformat.types import FileRecord, ObjectRecord, Outcome, SegmentListRecord
 
 __all__ = ["CASES", "HASH", "append_of", "topic_of"]
@@ -65,10 +65,12 @@ def append_of(
     owner: str | None = None,
 ) -> Append:  # fmt: skip
     sequence = -1 if producer < 0 else 0
+    partitions = tuple(partitions)
+    name = str(uuid.UUID(int=(4 << 76) + offset * MANY + partitions[0]))  # a file is named once
     return Append(
         topic_id=topic.topic_id, producer_id=producer, epoch=sequence, transactional_id=owner,
         partition_count=topic.partitions,
-        files=(FileRecord(keys.data_key(topic.directory, 0, TOPIC), 100, HASH, 50, HASH, 1, 0),),
+        files=(FileRecord(keys.data_key(topic.directory, 0, name), 100, HASH, 50, HASH, 1, 0),),
         partitions=tuple(
             AppendedPartition(part, records, 1, "0" * 16, 1, 0, 0, base_sequence=sequence, base_offset=offset) for part in partitions
         ),

@@ -18,7 +18,6 @@ from tests.limits.flatbuffers import metadata_stream
 from txnformat import keys
 from txnformat.columns.arrow_messages import WHOLE_BYTES_MAX
 from txnformat.core.app_versions.state import VersionAt
-from txnformat.core.drafts import replace
 from txnformat.core.entry import sha256_hex
 from txnformat.core.operations import AppVersion, Checkpoint
 from txnformat.core.records.state import ABORTED, EXTENT, MARKER, SEGMENT
@@ -32,6 +31,7 @@ from txnformat.core.wire.entry_bytes import encode_stored
 from txnformat.core.wire.small_documents import decode_condemned
 from txnformat.errors import FormatError
 from txnformat.log import TxnLog
+from txnformat.persistent import replace
 from txnformat.protocol.follow import fold_bytes
 from txnformat.protocol.tail import usable_bundle
 from txnformat.store.local import LocalStore

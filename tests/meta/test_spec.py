@@ -37,6 +37,7 @@ from txnformat.core.lifecycle.operations import (
     CleanedPartition,
     CompactedRange,
     CompactedSegment,
+    Erased,
     ReplacedList,
     TrimmedPartition,
 )
@@ -50,6 +51,7 @@ from txnformat.core.operations import (
     PlacedPartition,
     SealedPartition,
     SealedSegment,
+    SpilledPartition,
 )
 from txnformat.core.state import FEATURES
 from txnformat.core.subscriptions.operations import AckedPartition
@@ -67,6 +69,7 @@ from txnformat.core.wire.small_documents import (
 from txnformat.errors import TxnLogError, UnsupportedFeatureError
 from txnformat.protocol.follow import empty_state, parse_hint
 from txnformat.reading.rows import METADATA_FIELDS
+from txnformat.segments.payload import PayloadRecord
 from txnformat.segments.writer import CHUNK_CRC32_KEY, SegmentFileWriter
 from txnformat.store.memory import MemoryStore
 from txnformat.types import BatchRecord, FileRecord, ObjectRecord
@@ -202,6 +205,8 @@ HELD: dict[str, type[msgspec.Struct]] = {
     "`partitions` of a `replace`": CompactedRange,
     "`lists` of a `replace`": ReplacedList,
     "`cleaned` of a `replace`": CleanedPartition,
+    "`erased` of a `replace`": Erased,
+    "`partitions` of a `spill`": SpilledPartition,
 }
 
 
@@ -232,6 +237,7 @@ def test_the_spec_names_exactly_the_fields_of_entries_format_and_hint() -> None:
         engine="test",
         intents=(UUID,),
         operations=(SAMPLES[0],),
+        payload=PayloadRecord(1, SHA),
     )
     names = names_in(one_table(section(SPEC, "## 4. Commit entries"), "field"))
     assert set(names) == set(json.loads(encode_entry(entry)))

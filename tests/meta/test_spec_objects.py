@@ -24,6 +24,7 @@ from txnformat.core.records.state import ABORTED, EXTENT, MARKER, SEGMENT, Seale
 from txnformat.core.sealing.segment_list import SegmentPart, encode_segment_list
 from txnformat.core.sealing.sidecar import INDEX_ROW, MARKER_ROW, RUN_ROW
 from txnformat.core.snapshot import codec as snapshot
+from txnformat.core.snapshot import sections as sections_module
 from txnformat.core.snapshot.groups import CommittedRow, GroupRow, MemberRow, PendingRow
 from txnformat.core.snapshot.rows import (
     AppVersionRow,
@@ -70,9 +71,9 @@ def test_the_spec_names_the_sections_of_a_snapshot_and_their_columns_in_order() 
     sections = one_table(SNAPSHOTS, "section").rows
     assert [name for row in sections for name in codes(row[0])] == list(snapshot._SECTIONS)
     assert codes(sections[0][0]) + codes(sections[1][0]) == list(snapshot._SECTIONS[:-2])
-    assert codes(sections[-2][1].replace("(int32)", "")) == list(snapshot._FILES)
-    assert [name for name, kind in snapshot._FILES.items() if kind == pa.int32()] == ["schema_id"]
-    assert codes(sections[-1][1]) == list(snapshot._TABLES)
+    assert codes(sections[-2][1].replace("(int32)", "")) == list(sections_module.FILES)
+    assert [name for name, kind in sections_module.FILES.items() if kind == pa.int32()] == ["schema_id"]
+    assert codes(sections[-1][1]) == list(sections_module.TABLES)
     columns = {codes(row[0])[0]: row[1] for row in one_table(SNAPSHOTS, "table").rows}
     assert columns == {
         "extents": _dtype_in_words(EXTENT),

@@ -40,12 +40,26 @@ def test_the_locks_have_the_pins_and_a_hash_for_each() -> None:
         assert sorted(_locked(file)) == sorted(wanted), f"{file}: make lock"
 
 
-def test_what_ci_installs_has_hashes() -> None:
-    for file in ("scripts/setup", "scripts/audit.py", "tests/smoke/versions.py"):
-        assert "--require-hashes" in (ROOT / file).read_text(encoding="utf-8")
+def test_what_ci_installs_has_hashes_and_nothing_is_resolved() -> None:
+    """A lock is complete. Without ``--no-deps`` pip 23 asks the index for the newest ``coverage[toml]`` and stops there."""
+    installs = [
+        line
+        for file in ("scripts/setup", "scripts/audit.py", "tests/smoke/versions.py", "Makefile")
+        for line in (ROOT / file).read_text(encoding="utf-8").splitlines()
+        if "--require-hashes" in line and "--requirement" not in line
+    ]
+    assert len(installs) == 5
+    assert all("--no-deps" in line for line in installs)
     setup = (ROOT / "scripts" / "setup").read_text(encoding="utf-8")
-    installs = re.findall(r"-m pip install .*", setup)
-    assert all("--require-hashes" in line or "--no-deps --editable ." in line for line in installs)
+    assert all(
+        "--require-hashes" in line or "--no-deps --editable ." in line
+        for line in re.findall(r"-m pip install .*", setup)
+    )
+
+
+def test_the_lock_has_all_that_its_packages_require() -> None:
+    done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 def test_pip_refuses_a_file_with_another_hash(tmp_path: Path) -> None:

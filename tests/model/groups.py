@@ -159,6 +159,8 @@ class Readers:
     def __init__(self) -> None:
         self._stable: dict[int, int] = {}
         self._seen: set[int] = set()
+        self.removed: set[int] = set()
+        """Committed numbers that a deletion of records has taken."""
 
     def check(self, fresh: TxnLog, following: TxnLog, groups: list[Group]) -> None:
         """Compare what a new reader and an old one see with what there must be, and learn what was in doubt."""
@@ -171,7 +173,8 @@ class Readers:
         self._stable = stable
         below = {number for (partition, offset), number in everything.items() if offset < stable[partition]}
         there, visible = set(everything.values()), set(committed.values())
-        assert self._seen <= visible, "a committed record is gone"
+        assert self._seen - self.removed <= visible, "a committed record is gone"
+        assert not self.removed & there, "a record that was deleted is back"
         self._seen = visible
         for group in groups:
             self._check(group, there, below, visible)
@@ -187,7 +190,7 @@ class Readers:
                 )
 
     def _check(self, group: Group, there: set[int], below: set[int], visible: set[int]) -> None:
-        mine = set(group.numbers)
+        mine = set(group.numbers) - self.removed
         if group.state == "doubt" and mine & visible:
             group.state = "committed"
         elif group.state == "doubt" and group.is_settled and not mine - below:

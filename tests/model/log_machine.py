@@ -31,7 +31,7 @@ from tests.model.groups import (
     JumpingClock,
     ManualClock,
 )
-from tests.model.log_world import LogWorld
+from tests.model.removals import Removals
 from txnformat.clock import SystemClock
 from txnformat.store.base import ObjectStore
 from txnformat.store.memory import MemoryStore
@@ -60,20 +60,22 @@ def some(*states: ProducerStatus, transactional: bool | None = None) -> Callable
     return precondition(lambda self: self.pick(0, *states, transactional=transactional) is not None)
 
 
-class LogMachine(LogWorld):
+class LogMachine(Removals):
     """Producers of every kind, crashes, restarts, fences, timeouts, operators, maintenance, and readers."""
 
     @initialize(
         partitions=st.integers(1, 2),
         kinds=st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 1)), min_size=1, max_size=3),
         seed=st.integers(0, 2**16),
+        embeds=st.booleans(),
     )
-    def create(self, partitions: int, kinds: list[tuple[str, int]], seed: int) -> None:
+    def create(self, partitions: int, kinds: list[tuple[str, int]], seed: int, *, embeds: bool) -> None:
         """Make the log and its topic, and start some processes."""
         self.store, self.ids = self.make_store(), DrawnIds(seed)
-        TxnLog.create(self.store, clock=self.clock, ids=self.ids).create_topic(
-            "t", NUMBERS, partitions=partitions
-        )
+        log = TxnLog.create(self.store, clock=self.clock, ids=self.ids)
+        log.create_topic("t", NUMBERS, partitions=partitions)
+        if embeds:
+            log.upgrade(embedding=True)
         self.reader = self.open(self.store)
         for kind, which in kinds:
             self.start_one(kind, which, None)

@@ -1,4 +1,7 @@
-"""The same random users of a log on every store; see :mod:`tests.model.log_machine`."""
+"""The same random users of a log on every store; see :mod:`tests.model.log_machine`.
+
+`make campaigns` runs four times as many histories, or more.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.model.log_machine import LogMachine, MemoryMachine, RealMachine
+from tests.rounds import rounds
 from txnformat.store.base import ObjectStore
 from txnformat.store.open import open_store
 from txnlog_testing.stores.s3_server import S3Server, moto_server
@@ -43,7 +47,7 @@ def _machine(location: Callable[[str], ObjectStore]) -> type[RealMachine]:
 
 def test_users_of_a_log_in_memory_under_faults() -> None:
     """All calls are told the truth, and readers see whole committed transactions, however calls and faults interleave."""
-    _run(MemoryMachine, 150, 50)
+    _run(MemoryMachine, rounds(35, 150), 50)
 
 
 def test_what_happens_in_memory_follows_from_what_was_drawn() -> None:
@@ -58,7 +62,7 @@ def test_what_happens_in_memory_follows_from_what_was_drawn() -> None:
                 if hasattr(self, "store"):
                     ends.append((self.clock.ms, [info.key for info in self.store.list("")]))
 
-        chosen = settings(max_examples=15, stateful_step_count=50, derandomize=True, database=None)
+        chosen = settings(max_examples=rounds(5, 15), stateful_step_count=50, derandomize=True, database=None)
         run_state_machine_as_test(Traced, settings=chosen)
         return ends
 
@@ -67,9 +71,11 @@ def test_what_happens_in_memory_follows_from_what_was_drawn() -> None:
 
 def test_users_of_a_log_on_disk(tmp_path: Path) -> None:
     """The same on the local file system."""
-    _run(_machine(lambda name: open_store(tmp_path / name)), 50, 40)
+    _run(_machine(lambda name: open_store(tmp_path / name)), rounds(12, 50), 40)
 
 
 def test_users_of_a_log_on_s3(s3: S3Server) -> None:
     """The same on a server that speaks S3."""
-    _run(_machine(lambda name: open_store(s3.url(name), storage_options=s3.storage_options)), 4, 30)
+    _run(
+        _machine(lambda name: open_store(s3.url(name), storage_options=s3.storage_options)), rounds(2, 8), 30
+    )

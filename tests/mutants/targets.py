@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.mutants.mutations import every_byte, several
-from txnformat.core.drafts import replace
 from txnformat.core.entry import sha256_hex
 from txnformat.core.records.batch_table import decode_batch_table, encode_batch_table
 from txnformat.core.records.state import SEGMENT
@@ -37,6 +36,7 @@ from txnformat.core.sealing.sidecar import (
 )
 from txnformat.errors import CorruptDataError
 from txnformat.keys import sidecar_key, table_key
+from txnformat.persistent import replace
 from txnformat.segments.footer import FooterError
 from txnformat.segments.footer_schema import decode_schema
 from txnformat.segments.reader import SegmentFileReader

@@ -25,6 +25,7 @@ from tests.chaos.plans import VICTIMS
 from tests.chaos.pool import Pool
 from tests.pipeline.histories import PipelineHistory, run_pipeline
 from tests.pipeline.plans import master_of
+from txnlog_testing.temporary import own_temporary_directory
 
 KILLS_A_HISTORY = 25
 
@@ -141,4 +142,5 @@ def _show(result: dict[str, Any], console: Console) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with own_temporary_directory():
+        sys.exit(main())

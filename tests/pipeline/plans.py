@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tests.chaos import plans
 from tests.chaos.faults import Fault
 from tests.chaos.plans import VICTIMS, Kind, Strike
-from txnformat.core.drafts import replace
+from txnformat.persistent import replace
 
 __all__ = ["doom_of", "master_of", "next_strike", "settings_of"]
 

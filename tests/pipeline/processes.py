@@ -135,7 +135,7 @@ class Outside:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._slots: dict[str, _One] = {}
         self._stopped: list[tuple[_One, str]] = []
-        """Who stands still, and whose slot it was."""
+        """The processes that stand still, and their slots."""
         self._thawed: list[_One] = []
         self._late_init: Counter[str] = Counter()
         """By slot, how many stood still before they had taken their place: continued, each takes it from one successor."""

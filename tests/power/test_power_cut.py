@@ -1,4 +1,7 @@
-"""The short run of `make power-cuts`; that it would find what it looks for; and one real ``kill -9``."""
+"""The short run of `make power-cuts`; that it would find what it looks for; and one real ``kill -9``.
+
+A process is killed before some of its system calls here, and before each of them by `make power-cuts`.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ import pytest
 from tests.power.dying_process import APP
 from tests.power.scenes import KILLED, SCENES, kill_everywhere
 from tests.power.world import Machine, Tally
+from tests.rounds import rounds
 from txnformat import keys
 from txnformat.core.intents import Write
 from txnformat.store.local import LocalStore
@@ -21,7 +25,11 @@ from txnlog import TxnLog
 from txnlog_testing.power_cut import CutPosix, Disk
 
 ROOT = Path(__file__).resolve().parents[2]
-EVERY_CALL = ("commits", "takes a version", "commits what is prepared", "aborts")
+SHORT = ("creating", "transactions, deferred", "idempotent", "sealing", "hundred", "groups")
+"""Scenes of the short run: transactions of the other buffers make the same system calls."""
+EVERY = rounds(11, 1)
+"""Processes are killed before each call of this distance."""
+FORGOTTEN = ("takes a version", "commits what is prepared")
 
 
 class Forgetful(LocalStore):
@@ -80,7 +88,7 @@ def test_what_a_killed_process_linked_and_did_not_sync_is_durable_before_anybody
     assert all(held) == (make_store is LocalStore)
 
 
-@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("name", rounds(SHORT, tuple(SCENES)))
 def test_what_was_told_survives_a_power_cut_at_every_system_call(name: str) -> None:
     tally = Tally()
     machine = Machine(tally, name)
@@ -96,16 +104,13 @@ def test_what_was_told_survives_a_power_cut_at_every_system_call(name: str) -> N
 @pytest.mark.parametrize("name", ["creates", *KILLED])
 def test_what_the_next_process_tells_survives_a_power_cut(name: str) -> None:
     tally = Tally()
-    every = 1 if name in EVERY_CALL else 6
-    for _ in kill_everywhere(name, "auto", lambda label: Machine(tally, label), every):
+    for _ in kill_everywhere(name, "auto", lambda label: Machine(tally, label), EVERY):
         pass
     assert tally.problems == []
     assert tally.histories > 1
 
 
-@pytest.mark.parametrize(
-    "name", ["creates", "commits", "takes a version", "commits what is prepared", "alters"]
-)
+@pytest.mark.parametrize("name", rounds(FORGOTTEN, (*FORGOTTEN, "creates", "commits", "alters")))
 def test_a_store_whose_readers_make_nothing_durable_is_found_out(name: str) -> None:
     tally = Tally()
     for _ in kill_everywhere(name, "auto", lambda label: Machine(tally, label, Forgetful)):

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.rounds import rounds
 from txnformat.reading.commits import CommitWindow
 from txnformat.reading.rows import read_rows
 from txnlog import Producer, TxnLog
@@ -55,7 +56,8 @@ class CutHistory:
     """Writes step by step; :meth:`shown` says what a snapshot at an entry has to show, and nothing else.
 
     Four transactional producers (two inline, one that is one-shot unless it flushes, one deferred), one idempotent, and
-    bulk appends; transactions are flushed, committed, aborted, prepared, left open, or ended by the next instance.
+    bulk appends; transactions are flushed, committed, aborted, prepared, left open, or ended by the next instance. Small ones are embedded in their entries:
+    from the beginning, from some step on, or never.
 
     Parameters
     ----------
@@ -69,6 +71,8 @@ class CutHistory:
         self.random, self.log = random, log
         self._grows, self._settings = grows, settings
         self._partitions = dict.fromkeys(TOPICS, PARTITIONS)
+        if random.random() < 0.3:
+            log.upgrade(embedding=True)
         for topic in TOPICS:
             log.create_topic(topic, SCHEMA, partitions=PARTITIONS)
         self.units: list[Unit] = []
@@ -97,6 +101,8 @@ class CutHistory:
     def step(self) -> None:
         """Do one thing."""
         whats = ["send"] * 5 + ["end"] * 3 + ["plain", "bulk", "prepare", "again", "seal"]
+        if self.random.random() < 0.03:
+            self.log.upgrade(embedding=True)
         what = self.random.choice(whats + ["grow"] * self._grows)
         number = self.random.randrange(len(BUFFERS))
         if what == "plain":
@@ -185,7 +191,7 @@ def read_records(log: TxnLog, topic: str, window: CommitWindow) -> Iterator[tupl
 def cut_histories(
     *, examples: int, steps_max: int = 50
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Run a test on random histories: it gets a Random, the number of steps (5 to ``steps_max``, inclusive), and both arguments of :func:`small_pieces`."""
+    """Run a test on ``examples`` random histories, on a third of them in the short round: it gets a Random, the number of steps (5 to ``steps_max``, inclusive), and both arguments of :func:`small_pieces`."""
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         drawn = given(
@@ -194,7 +200,11 @@ def cut_histories(
             st.sampled_from([2, 1_000]),
             st.sampled_from([1, 3, 100_000]),
         )(test)
-        return settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))(drawn)
+        return settings(
+            max_examples=rounds(max(examples // 3, 5), examples),
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        )(drawn)
 
     return decorate
 

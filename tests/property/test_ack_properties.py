@@ -17,7 +17,6 @@ from tests.unit.core.subscriptions.acknowledging import (
     some,
     subscribed,
 )
-from txnformat.core.drafts import replace
 from txnformat.core.fold import apply_operation
 from txnformat.core.folding import At
 from txnformat.core.intents import Included, OpenProducer, Rejected, Write
@@ -27,6 +26,7 @@ from txnformat.core.snapshot.subscriptions import encode_subscription
 from txnformat.core.subscriptions.operations import Ack, AckedPartition, AckMode
 from txnformat.core.subscriptions.state import PartitionAcks
 from txnformat.errors import AckConflictError
+from txnformat.persistent import replace
 from txnformat.types import Outcome, TopicPartition
 
 NAMES = ("a", "b", "c")

@@ -19,6 +19,7 @@ from txnformat.core.state import LogState
 from txnformat.reading.commits import CommitWindow, committed_between, next_end
 from txnformat.reading.sealed import SidecarCache
 from txnformat.store.memory import MemoryStore
+from txnformat.types import TopicPartition
 from txnlog import TxnLog
 
 Cell = tuple[int, int]
@@ -111,7 +112,7 @@ def plan(
             begin = given_[number] if number < len(given_) else 0
             log_end = (
                 state.partitions[key].log_end
-                if (key := (state.topic_ids[name], number)) in state.partitions
+                if (key := TopicPartition(state.topic_ids[name], number)) in state.partitions
                 else 0
             )
             assert begin == part.range.start <= part.range.end <= log_end

@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.property.random_writer import Writer
+from tests.rounds import rounds
 from txnformat.core.decide import decide
 from txnformat.core.intents import (
     Done,
@@ -21,7 +22,7 @@ histories = st.tuples(
 """Groups of commands, before which of them the log is reopened from a snapshot, and steps of the store's time."""
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=rounds(35, 1_000), suppress_health_check=[HealthCheck.too_slow])
 @given(histories)
 def test_fold_and_decisions_agree_with_the_naive_model(
     history: tuple[list[list[Command]], set[int], list[int]],

@@ -6,13 +6,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.property.random_writer import Writer
+from tests.rounds import rounds
 from txnformat.core.transactions.hanging import find_hanging
 from txnformat.core.transactions.listing import describe_producers, describe_transaction, list_transactions
 from txnformat.types import TopicPartition
 from txnlog_testing.strategies import HISTORY_GROUPS_MAX, OPENING, Command, groups
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=rounds(10, 50), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(groups, st.lists(st.integers(0, 200_000), min_size=HISTORY_GROUPS_MAX, max_size=HISTORY_GROUPS_MAX))
 def test_nothing_hangs_and_the_views_agree_with_each_other(
     history: list[list[Command]], steps: list[int]

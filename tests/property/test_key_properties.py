@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.property.cut_histories import read_records, small_pieces
 from tests.property.random_writer import snapshot_of
+from tests.rounds import rounds
 from txnformat.admin import cleaning
 from txnformat.core.invariants import check_whole
 from txnformat.core.lifecycle.offset_map import SLOT_BYTES
@@ -238,7 +239,7 @@ def rows_of(reader: Any) -> list[Row]:
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=rounds(6, 40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.randoms(use_true_random=False),
     st.integers(10, 40),

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.rounds import rounds
 from txnformat import keys
-from txnformat.core.drafts import replace
 from txnformat.core.intents import AllocateIds, CommitResult, OpenProducer, ProducerRef, TopicAppend, Write
 from txnformat.core.invariants import check_whole
 from txnformat.core.operations import AllocateProducerIds, Append, InitProducer
@@ -24,6 +24,7 @@ from txnformat.core.records.visibility import committed_mask
 from txnformat.core.sealing.sidecar import BatchOutcome, decode_index, decode_txnindex
 from txnformat.core.state import TopicState
 from txnformat.log import TxnLog
+from txnformat.persistent import replace
 from txnformat.reading.plan import ReadPlan, open_range
 from txnformat.reading.rows import METADATA_FIELDS, output_schema, read_rows
 from txnformat.reading.sealed import SidecarCache
@@ -305,14 +306,14 @@ def _ask(history: History, log: TxnLog) -> Asked:
 
 
 def _opened_in_pieces(random: Random, log: TxnLog, plan: ReadPlan) -> ReadPlan:
-    """Open the sealed segments of a plan as tasks do that share them: each batch belongs to exactly one."""
+    """Open the sealed segments of a plan as tasks do that share them: each offset belongs to exactly one."""
     files = dict(plan.files)
     rows: dict[int, list[Any]] = {part.partition: [] for part in plan.partitions}
     for sealed in plan.sealed:
         inner = [random.randint(*sealed.range) for _ in range(2)]
         bounds = [sealed.range.start, *sorted(inner), sealed.range.end]
         for start, end in pairwise(bounds):
-            piece = replace(sealed, owned=OffsetRange(start, end))
+            piece = replace(sealed, range=OffsetRange(start, end))
             found, named = open_range(SidecarCache(log.store), piece, plan.isolation)
             rows[sealed.partition].append(found)
             files |= named
@@ -375,7 +376,7 @@ def _check(store: MemoryStore, asked: Asked, batch_rows_max: int) -> None:
         assert tuple(part.range) == asked.ranges[part.partition]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=rounds(20, 60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.randoms(use_true_random=False), st.integers(5, 25), st.integers(1, 12), st.sampled_from([2, 1_000]))
 def test_every_read_gives_exactly_the_records_of_the_model(
     random: Random, steps: int, batch_rows_max: int, listed_rows: int

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.property.cut_histories import COLUMNS, CutHistory, Row, offsets_of
+from tests.rounds import rounds
 from txnformat.store.memory import MemoryStore
 from txnlog import IsolationLevel, TxnLog
 
@@ -52,7 +53,7 @@ def check_all_cuts(log: TxnLog, history: CutHistory) -> None:
         assert set(found) == history.shown(entry), entry
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=rounds(10, 50), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.randoms(use_true_random=False), st.integers(5, 40), st.sampled_from([2, 1_000]))
 def test_every_cut_shows_exactly_the_transactions_that_were_committed_by_then(
     random: Random, steps: int, listed_rows: int

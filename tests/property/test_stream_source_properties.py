@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from spark_datasource.stream.reader import TxnLogStreamReader
 from tests.property.cut_histories import TOPICS, CutHistory
+from tests.rounds import rounds
 from tests.unit.spark_datasource.reading import LIMITED, batch, make_reader, schema_of, travelled
 from txnformat.store.memory import MemoryStore
 from txnlog import TxnLog
@@ -96,7 +97,12 @@ LIMITS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("order", ["offset", "commit"])
-@settings(max_examples=12, deadline=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=rounds(6, 24),
+    deadline=None,
+    phases=(Phase.generate,),
+    suppress_health_check=list(HealthCheck),
+)
 @given(
     st.randoms(use_true_random=False),
     st.integers(5, 40),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from tests.integration.failing import NUMBERS, rows
 from tests.model.groups import ManualClock
+from tests.rounds import rounds
 from txnformat import keys
 from txnformat.core.entry import decode_entry
 from txnformat.core.operations import Checkpoint
@@ -149,7 +150,9 @@ class History:
 
 
 @settings(
-    max_examples=8, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None
+    max_examples=rounds(3, 16),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    deadline=None,
 )
 @given(seed=st.integers(0, 2**32), steps=st.integers(8, 25))
 def test_a_truncated_log_is_what_its_untouched_twin_is(seed: int, steps: int) -> None:
@@ -160,7 +163,7 @@ def test_a_truncated_log_is_what_its_untouched_twin_is(seed: int, steps: int) ->
     event(f"entries deleted: {'some' if history.store.gone else 'none'}")
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(rounds(2, 6)))
 def test_some_histories_that_delete_entries(seed: int) -> None:
     """The random ones above need not: these do, and bring clients that are away for days."""
     history = History(Random(seed))

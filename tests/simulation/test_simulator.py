@@ -1,6 +1,6 @@
 """The commit log under seeded histories with faults: invariants after every step, and every answer true.
 
-A failing seed is replayed with ``python -m txnlog_testing.replay SEED``.
+A failing seed is replayed with ``python -m txnlog_testing.replay SEED``. `make simulate` runs more histories than `make test`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,13 @@ from txnlog_testing.simulator.simulator import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-HISTORIES = 450
-"""Histories of a chunk, enough to meet everything in REQUIRED_HITS."""
+IS_LONG = "TXNLOG_CHUNKS" in os.environ
 CHUNKS = int(os.environ.get("TXNLOG_CHUNKS", "1"))
 """Chunks of histories, which processes of the test run share: `make simulate CHUNKS=` runs as many as it is told."""
+HISTORIES = 450 if IS_LONG else 160
+"""Histories of a chunk. 450 are enough to meet everything in REQUIRED_HITS, with room to spare."""
+MISSED_MAX = 0 if IS_LONG else 6
+"""How much of REQUIRED_HITS the short chunk of `make test` may miss: some of it happens in one history of a hundred."""
 
 pytestmark = pytest.mark.simulation
 
@@ -57,7 +60,7 @@ def test_no_history_breaks_a_rule(chunk: int) -> None:
     for name, count in sorted(hits.items()):
         print(f"{count:7d} {name}")
     missed = sorted(name for name in REQUIRED_HITS if not hits[name])
-    assert not missed, f"{HISTORIES} histories never met {missed}"
+    assert len(missed) <= MISSED_MAX, f"{HISTORIES} histories never met {missed}"
 
 
 def test_a_history_has_enough_steps_and_writers() -> None:

@@ -51,8 +51,8 @@ def a_position_may_go_back(patch: Patch) -> None:
 def _ended(patch: Patch, change: Callable[[bool], bool]) -> None:
     original = PartitionAcks.ended
 
-    def ended(acks: PartitionAcks, name: str, at: object, *, commit: bool) -> PartitionAcks:
-        return original(acks, name, at, commit=change(commit))
+    def ended(acks: PartitionAcks, name: str, *, commit: bool) -> PartitionAcks:
+        return original(acks, name, commit=change(commit))
 
     patch.setattr(PartitionAcks, "ended", ended)
 
@@ -68,10 +68,8 @@ def a_commit_gives_back(patch: Patch) -> None:
 def what_is_pending_is_acknowledged_at_once(patch: Patch) -> None:
     original = PartitionAcks.with_pending
 
-    def with_pending(
-        acks: PartitionAcks, name: str, ranges: Ranges, position: int | None = None, at: object = None
-    ) -> Any:
-        return original(acks.acknowledged(ranges), name, ranges, position, at)
+    def with_pending(acks: PartitionAcks, name: str, ranges: Ranges, position: int | None = None) -> Any:
+        return original(acks.acknowledged(ranges), name, ranges, position)
 
     patch.setattr(PartitionAcks, "with_pending", with_pending)
 

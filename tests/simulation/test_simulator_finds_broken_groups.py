@@ -13,7 +13,6 @@ import pytest
 from tests.simulation.broken_rules import expect_found
 from txnformat.core import decide as decide_module
 from txnformat.core import fold as apply_module
-from txnformat.core.drafts import replace
 from txnformat.core.folding import At, PendingIndex
 from txnformat.core.groups import decide as decide_groups
 from txnformat.core.groups import ends as apply_group_ends
@@ -26,6 +25,7 @@ from txnformat.core.operations import EndTxn
 from txnformat.core.records import decide as decide_write
 from txnformat.core.state import LogState
 from txnformat.core.transactions import decide as decide_transaction
+from txnformat.persistent import replace
 from txnformat.types import Outcome
 
 pytestmark = pytest.mark.simulation

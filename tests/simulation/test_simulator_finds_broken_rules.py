@@ -15,7 +15,6 @@ from tests.simulation.broken_rules import expect_found
 from txnformat.core import decide
 from txnformat.core import fold as apply_module
 from txnformat.core.assemble import assemble
-from txnformat.core.drafts import replace
 from txnformat.core.intents import EndTransaction, Intent, OpenProducer
 from txnformat.core.operations import Cause, EndTxn, InitProducer, Operation
 from txnformat.core.records import decide as decide_write
@@ -23,6 +22,7 @@ from txnformat.core.state import LogState
 from txnformat.core.transactions import decide as decide_transaction
 from txnformat.core.transactions import fold as apply_transaction
 from txnformat.core.transactions.state import TransactionalIdState, TransactionStatus
+from txnformat.persistent import replace
 from txnformat.protocol import commit
 from txnformat.protocol.effects import DrawId, Times
 from txnformat.protocol.expiry import Watch, _Seen

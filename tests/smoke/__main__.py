@@ -18,6 +18,7 @@ from typing import Any
 
 from tests.smoke.features import FEATURES, OFFERS, Place
 from txnformat.log import TxnLog
+from txnlog_testing.temporary import own_temporary_directory
 
 __all__: list[str] = []
 
@@ -99,4 +100,5 @@ def main(kind: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    with own_temporary_directory():
+        main(sys.argv[1])

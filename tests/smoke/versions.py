@@ -19,6 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from txnlog_testing.temporary import own_temporary_directory
+
 __all__ = ["RECORD", "VERSIONS", "render"]
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,7 +69,7 @@ def environment(version: str) -> Path:
         locked = folder / "locked.txt"
         locked.write_text(lock(version), encoding="utf-8")
         install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        hashed = [*install, "--require-hashes", "-r"]
+        hashed = [*install, "--no-deps", "--require-hashes", "-r"]
         if version in (ROOT / "requirements-oldest-pyspark.lock").read_text(encoding="utf-8"):
             subprocess.run([*hashed, ROOT / "requirements-build.lock"], check=True)
             subprocess.run([*hashed, locked, "--use-pep517", "--no-build-isolation"], check=True)
@@ -211,4 +213,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with own_temporary_directory():
+        main()

@@ -13,7 +13,7 @@ from tests.chaos.inputs import feed
 from tests.chaos.jobs import CLUSTER, LOCAL, Job
 from tests.chaos.origin import TOPIC, TOPIC_SCHEMA
 from tests.chaos.outside import Tail, examine, versions_of
-from txnformat.core.drafts import replace
+from txnformat.persistent import replace
 from txnlog import TxnLog
 
 

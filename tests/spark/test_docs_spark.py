@@ -40,7 +40,7 @@ FILES = (
 def test_every_block_runs_also_those_with_spark(tmp_path: Path) -> None:
     """In a process of its own: what paths are relative to is settled when Spark starts.
 
-    Nobody registers the source there: Spark has to find it.
+    No code registers the source there: Spark has to find it.
     """
     if find_java() is None:
         pytest.fail("Spark needs Java 17 or later: `make test` finds or installs it", pytrace=False)

@@ -16,10 +16,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.chaos.faults import Fault
+from tests.rounds import rounds
 from tests.spark.case_log_stream import ORDERS, LogStream, open_log_stream
 from tests.spark.case_stream import when
 from txnformat import keys
-from txnformat.protocol.bundles import write_bundles
+from txnformat.protocol.tail import write_bundles
 from txnlog import Producer
 
 BOTH = pytest.mark.parametrize("order", ["offset", "commit"])
@@ -57,13 +58,16 @@ def maintain(stream: LogStream) -> None:
 
 
 @BOTH
-def test_case_19_maintenance_runs_throughout(copy: LogStream) -> None:
+def test_case_19_maintenance_runs_throughout(copy: LogStream, order: str) -> None:
     """Somebody is stopped at a step of a micro-batch until all of it is done: every step, in two queries after another.
 
-    Nothing of it takes away what a plan names: segment files stay, sidecars are added. Vacuum is not there yet.
+    Nothing of it takes away what a plan names: segment files stay, sidecars are added. Vacuum is not there yet. The suite takes
+    the steps of the first query in the order of commits, and those of the second one in the order of offsets.
     """
     assert STEPS[0] == "initial/done"  # of a new query only
-    for steps in (STEPS[:8], STEPS[8:]):
+    first, second = [*STEPS[:8]], [*STEPS[8:]]
+    parts = rounds([first if order == "commit" else second], [first, second])
+    for steps in parts:
         with contextlib.ExitStack() as queries:
             query = None
             for step in steps:
@@ -77,7 +81,7 @@ def test_case_19_maintenance_runs_throughout(copy: LogStream) -> None:
                     assert copy.notes("commits") == []
                 query.processAllAvailable()
     assert {one.key for one in copy.log.store.list(keys.SNAPSHOT_PREFIX)}
-    assert copy.check().rows == len(copy.wanted) == 12 * len(STEPS)
+    assert copy.check().rows == len(copy.wanted) == 12 * sum(len(steps) for steps in parts)
 
 
 @BOTH
@@ -103,8 +107,14 @@ def test_case_20_the_source_is_sealed_between_plan_and_read(copy: LogStream, ste
     assert copy.check().rows == len(copy.wanted)
 
 
-@BOTH
-@pytest.mark.parametrize("first", ["earliest", "latest"])
+@pytest.mark.parametrize(
+    ("first", "order"),
+    [
+        ("earliest", "commit"),
+        ("latest", "offset"),
+        *rounds([], [("earliest", "offset"), ("latest", "commit")]),
+    ],
+)
 def test_case_20_the_source_is_sealed_between_a_crash_and_the_repetition(copy: LogStream, first: str) -> None:
     """The repetition has the rows of the first attempt, though the log has grown and was sealed, and the query is started anew.
 

@@ -11,6 +11,7 @@ import pytest
 from tests.chaos.drivers import Driver, cluster
 from tests.chaos.faults import Fault, wait_until
 from tests.chaos.scene import ROWS, Scene
+from tests.rounds import rounds
 
 
 def test_case_2_a_task_fails_as_often_as_it_may(tmp_path: Path) -> None:
@@ -87,14 +88,20 @@ def relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Relay]:
         yield Relay(Scene(folder, place), drivers)
 
 
+OTHER_STEPS = [
+    pytest.param([Fault(point="write/start", victim="driver")], False, id="before-write"),
+    pytest.param([Fault(point="commit/start", victim="driver")], False, id="after-files"),
+    pytest.param([Fault(point="commit/done", victim="driver")], True, id="before-spark-notes"),
+]
+"""Steps of `make campaigns`: what they leave is what the steps around the entry leave."""
+
+
 @pytest.mark.parametrize(
     ("faults", "lands"),
     [
-        pytest.param([Fault(point="write/start", victim="driver")], False, id="before-write"),
-        pytest.param([Fault(point="commit/start", victim="driver")], False, id="after-files"),
+        *rounds([], OTHER_STEPS),
         pytest.param([Fault(point="commit/before-entry", victim="driver")], False, id="before-entry"),
         pytest.param([Fault(point="commit/after-entry", victim="driver")], True, id="after-entry"),
-        pytest.param([Fault(point="commit/done", victim="driver")], True, id="before-spark-notes"),
         pytest.param(
             [Fault(point="commit/done", how="raise"), Fault(point="abort/done", victim="driver")],
             True,

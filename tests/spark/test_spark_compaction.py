@@ -11,11 +11,12 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.maintenance.future import FEATURE, ask_for_more
 from tests.spark.histories import NUMBERS, Transactions, numbers
 from txnformat.admin.compaction import CompactionProgress
 from txnformat.log import TxnLog
 from txnformat.types import Outcome
-from txnlog import InvalidInputError, compact
+from txnlog import InvalidInputError, UnsupportedFeatureError, compact
 from txnlog.cli.app import application
 
 Read = Callable[..., DataFrame]
@@ -198,3 +199,12 @@ def test_a_row_without_a_key_is_refused(
     with pytest.raises(Exception, match="key column 'n' is null"):
         query.awaitTermination()
     assert len(keyed.read("t").read_all()) == 20
+
+
+def test_a_log_whose_maintenance_needs_more_is_refused(busy: TxnLog, spark: SparkSession, path: str) -> None:
+    """Before a Spark job is started."""
+    entry = ask_for_more(busy.store)
+    with pytest.raises(UnsupportedFeatureError, match="maintenance features") as caught:
+        compact(spark, path)
+    assert caught.value.values == {"features": [FEATURE]}
+    assert busy.refresh().entry == entry

@@ -16,9 +16,9 @@ from spark_datasource.options.write import parse_write_options
 from spark_datasource.write.messages import TaskUpload
 from spark_datasource.write.sink import TxnLogBatchWriter, plan_write
 from tests.spark.histories import NUMBERS, append, numbers
-from txnformat.core.drafts import replace
 from txnformat.errors import ConflictError, InternalError
 from txnformat.log import TxnLog
+from txnformat.persistent import replace
 
 Read = Callable[..., DataFrame]
 

@@ -339,6 +339,20 @@ def test_splits_are_cut_by_bytes_and_by_the_wanted_number(log: TxnLog, read: Rea
     )
 
 
+@pytest.mark.parametrize("options", [{}, {"order": "commit"}, {"versionAsOf": "101"}])
+def test_many_small_files_are_many_tasks(log: TxnLog, read: Read, options: dict[str, str]) -> None:
+    """Their bytes are few; the cost of opening them is not. Rows of a partition come in order over all tasks."""
+    log.create_topic("t", NUMBERS, partitions=2)
+    for number in range(100):
+        append(log, "t", {0: [numbers(number, number + 1)], 1: [numbers(100 + number, 101 + number)]})
+    frame = read("t", maxBytesPerPartition="3m", **options)
+    tasks = frame.select("n").rdd.map(lambda row: row.n).glom().collect()
+    assert len(tasks) >= 4
+    found = [number for task in tasks for number in task]
+    assert [number for number in found if number < 100] == list(range(100))
+    assert [number for number in found if number >= 100] == list(range(100, 200))
+
+
 # --- bad input -------------------------------------------------------------------------------------------------------
 
 

@@ -26,12 +26,12 @@ from spark_datasource.write.task import Rechunker, TopicUploads, write_rows
 from tests.spark.commit_messages import checked
 from tests.spark.sessions import BOTH_SESSIONS
 from txnformat.clock import SystemIds
-from txnformat.core.drafts import replace
 from txnformat.core.entry import decode_entry
 from txnformat.core.operations import Append, AppVersion, CreateTopic
 from txnformat.errors import ConflictError, InternalError, InvalidInputError, StaleAppVersionError
 from txnformat.keys import entry_key
 from txnformat.log import TxnLog
+from txnformat.persistent import replace
 from txnformat.store.local import LocalStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog_testing.stores.counting import CountingStore
@@ -134,7 +134,7 @@ def test_a_frame_without_the_column_needs_the_option_and_with_both_it_is_a_colum
     with pytest.raises(AnalysisException, match="option topic is missing"):
         frame.drop("topic").write.format("txnlog").mode("append").save(path)
     with pytest.raises(
-        AnalysisException, match=r"\[TXNLOG_SCHEMA_MISMATCH\] column 'topic' names the topics"
+        AnalysisException, match=r"\[TXNLOG_SCHEMA_MISMATCH\] column 'topic' names the topic of each row"
     ):
         frame.selectExpr("n", "1 as topic").write.format("txnlog").mode("append").save(path)
     assert log.refresh().topics == {}

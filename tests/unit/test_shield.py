@@ -152,6 +152,42 @@ def test_an_interrupt_while_a_thread_is_replaced_leaves_one_that_answers() -> No
         _points_while_another_runs(point)
 
 
+class _Cut:
+    """A worker's queue: the caller is interrupted once it has handed an errand over, and before it does anything else."""
+
+    def __init__(self, queue: SimpleQueue[Any]) -> None:
+        self._queue = queue
+
+    def put(self, errand: Any) -> None:
+        self._queue.put(errand)
+        if errand is not None:
+            raise _Interrupt
+
+    def get(self) -> Any:
+        return self._queue.get()
+
+
+def test_an_errand_whose_caller_was_cut_as_it_handed_it_over_holds_up_nobody() -> None:
+    shielded(lambda: None)
+    worker = shield._worker
+    assert worker is not None
+    worker.errands = cast("Any", _Cut(worker.errands))
+    go_on, done = threading.Event(), threading.Event()
+    first = Errand(go_on.wait)
+    with pytest.raises(_Interrupt):
+        first.run()
+    late = threading.Timer(60, go_on.set)
+    late.start()
+    try:
+        shielded(done.set)
+        assert done.is_set()
+        assert not go_on.is_set()
+    finally:
+        late.cancel()
+        go_on.set()
+    assert first.settle()
+
+
 def test_an_errand_that_was_never_handed_over_never_runs() -> None:
     done: list[int] = []
     errand = Errand(lambda: done.append(1))

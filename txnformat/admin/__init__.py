@@ -1,8 +1,10 @@
-"""A log described and measured, and tools for what belongs to other clients.
+"""A log described, measured and maintained; tools for what belongs to other clients.
 
-``describe`` and ``history`` read, ``metrics`` and ``prometheus`` count, ``group_listing`` and ``group_metrics`` say how far groups are behind. ``transactions``, ``groups``, ``subscriptions``
-and ``prepared`` change: they end transactions, set positions, move subscriptions. ``maintenance`` runs the tasks of ``txnlog maintain``, once or round after round; ``truncation`` lets old entries go; ``compaction``
-rewrites sealed records, ``retention`` and ``trimming`` move log starts, ``topics`` deletes topics, and ``vacuum`` deletes the objects that ``garbage`` finds.
+* ``describe`` and ``history`` describe; ``metrics``, ``group_metrics`` and ``prometheus`` measure. They change nothing.
+* ``maintenance`` runs the tasks of ``txnlog maintain``, once or round after round. Start reading here. The tasks: ``compaction`` (with
+  ``compaction_policy`` and ``cleaning``), ``retention`` with ``trimming``, ``vacuum`` with ``garbage``, ``truncation``, ``erasure``.
+* ``transactions``, ``groups``, ``subscriptions`` and ``prepared`` act for an operator: they end transactions, set positions, move subscriptions.
+* ``topics`` deletes topics.
 
-May import: ``reading``, ``client``, ``protocol``, ``core`` and below.
+May import: ``reading``, ``client``, ``protocol``, ``core`` and below, and of ``verify`` the names of live objects and the kinds of problems.
 """

@@ -31,7 +31,7 @@ from txnformat.types import OffsetRange, TopicPartition
 __all__ = ["Cleaned", "Cleaner", "dirty_ratio"]
 
 MAP_BYTES = 128 * 2**20
-"""Of the map of keys, as Kafka's ``log.cleaner.dedupe.buffer.size``; with more keys there are more passes."""
+"""Size of the map of keys, as Kafka's ``log.cleaner.dedupe.buffer.size``; with more keys there are more passes."""
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ Replace = Callable[[LogState, Source, Written, CleanedPartition], bool]
 
 @dataclass(slots=True)
 class Cleaned:
-    """What came of it."""
+    """The outcome of the cleaning of a partition."""
 
     dirty_ratio: float | None = None
     removed: int = 0
@@ -81,7 +81,7 @@ class Cleaner:
             return
         ratio = _ratio(parts, _clean_end(state.partition(key)))
         self.done.dirty_ratio = max(self.done.dirty_ratio or 0.0, ratio)
-        policy = KeyPolicy.of(topic.settings, topic.schema)
+        policy = KeyPolicy.of(topic.settings, topic.schema, topic.first_columns)
         if when_dirty and not (
             ratio > policy.dirty_ratio
             or self._is_overdue(state, key, parts, policy.max_lag_ms)
@@ -125,7 +125,7 @@ class Cleaner:
         if topic is None or not keeps_latest(topic.settings):
             return False
         partition = state.partition(key)
-        policy = KeyPolicy.of(topic.settings, topic.schema)
+        policy = KeyPolicy.of(topic.settings, topic.schema, topic.first_columns)
         due_end = _due_end(partition, policy, self._now_ms)
         begin = _clean_end(partition)
         if begin >= cut and (due_end <= partition.log_start or partition.cleaned_end > cut):
@@ -139,15 +139,21 @@ class Cleaner:
                 self.done.removed += latest.count(_readable(partition, source)).removed
             return False
         compared = max(_commit_entry(self._sidecars, key, part) for part in parts)
-        return self._write(sources, partition.log_start, latest, compared) and latest.end < cut
+        return self._write(sources, partition, latest, compared) and latest.end < cut
 
-    def _write(self, sources: Sequence[Source], log_start: int, latest: Latest, compared: int) -> bool:
-        """Write sources anew without the records that go; return False if another client has changed one of them. ``compared``: the largest commit entry of all."""
-        swept_end = latest.end
+    def _write(
+        self, sources: Sequence[Source], planned: PartitionState, latest: Latest, compared: int
+    ) -> bool:
+        """Write sources anew without the records that go; return False if another client has replaced segments of the partition since it was ``planned``.
+
+        An erasure may have removed the latest record of a key: the one before it, which this pass would remove, is the latest now. ``compared``: the largest commit entry of all.
+        """
+        swept_end, log_start, revision = latest.end, planned.log_start, planned.revision
         for place, source in enumerate(sources, 1):
             # A pass may take longer than the grace of a vacuum: what it writes is born now.
             state = self._committer.refresh()
-            if not is_there(self._sidecars, state, source, log_start):
+            is_same = state.partition(source.key).revision == revision
+            if not is_same or not is_there(self._sidecars, state, source, log_start):
                 logger.debug("keys of %s are left to the next run: another client has changed it", source.key)
                 return False
             topic, known = state.topics[source.key.topic_id], state.partition(source.key)
@@ -169,6 +175,7 @@ class Cleaner:
             if not self._replace(state, source, written, cleaned):
                 return False
             self.done.removed += kept.removed
+            revision += 1
         return True
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from txnformat.admin.cleaning import Cleaned, Cleaner
 from txnformat.admin.compaction_policy import Ages, is_left_alone, lag_of, target_of
+from txnformat.admin.topics import is_deleted
 from txnformat.arguments import check_callable, items
 from txnformat.client.committer import Committer
 from txnformat.core.intents import SealSegments
@@ -22,7 +23,7 @@ from txnformat.core.lifecycle.compaction import groups_of
 from txnformat.core.lifecycle.operations import (
     CleanedPartition,
 )
-from txnformat.core.lifecycle.trim import check_lifecycle
+from txnformat.core.lifecycle.trim import check_removal
 from txnformat.core.sealing.segment_list import SegmentPart
 from txnformat.core.sealing.sidecar import decode_markers, decode_txnindex
 from txnformat.core.state import LogState, TopicState
@@ -30,9 +31,10 @@ from txnformat.core.topics.cleanup import keeps_latest
 from txnformat.errors import ConflictError, InvalidInputError, NotFoundError, repr_of
 from txnformat.persistent import Rows
 from txnformat.protocol.sealing import list_segments
-from txnformat.reading.compacting import Source, Written, write_together
+from txnformat.reading.compacting import Source, Written, files_of_about, write_together
 from txnformat.reading.replacing import Work, create_runs, is_there, replacement
 from txnformat.reading.sealed import SidecarCache
+from txnformat.segments.segment_object import SMALL_FILE_BYTES
 from txnformat.types import (
     FileRecord,
     ObjectRecord,
@@ -47,14 +49,11 @@ __all__ = [
     "Writer",
     "compact",
     "compact_topic",
-    "is_deleted",
     "seal_and_list",
 ]
 
 ATTEMPTS = 20
 """How often an entry is made anew because another client has changed segments, log starts or lists."""
-RANGES_MAX = 1_000
-"""Most ranges of one entry."""
 
 logger = logging.getLogger(__name__)
 
@@ -75,10 +74,10 @@ class CompactedTopic:
     """Compressed bytes of the records; aborted ones are not counted."""
     size: int
     requests_before: int
-    """Requests of one read of all of it, about: an index for each part of a segment, a footer and the data for each file."""
+    """Requests of one read of all of it, about: an index for each part of a segment, a footer and the data for each file, together if it is small."""
     requests: int
     dirty_ratio: float | None = None
-    """Largest fraction of a partition's bytes whose keys were not compared with later ones before; None: the topic keeps all records of a key."""
+    """Largest fraction of a partition's bytes whose keys were not compared with later ones before. If None, the topic keeps all records of a key."""
     removed_records: int = 0
     """Records that went, for their keys have later ones, and tombstones that were due."""
 
@@ -123,7 +122,7 @@ def compact(
     _check(topic, partitions, target_bytes, min_lag_ms)
     check_callable(progress, "progress")
     state = committer.refresh()
-    check_lifecycle(state)
+    check_removal(state)
     names = [topic] if topic is not None else sorted(found.name for found in state.topics.values())
     for name in names:
         for number in partitions or ():
@@ -168,11 +167,6 @@ def compact_topic(
     )
 
 
-def is_deleted(error: NotFoundError) -> bool:
-    """Return whether a topic is gone: it was there when the names were listed. Files that are gone are damage."""
-    return error.kind in ("unknown-topic", "topic-gone")
-
-
 def _check(
     topic: str | None, partitions: Sequence[int] | None, target_bytes: int | None, min_lag_ms: int | None
 ) -> None:
@@ -211,8 +205,10 @@ class _Counts:
     partitions: set[int] = field(default_factory=set)
     segments_before: int = 0
     segments: int = 0
-    files_before: set[str] = field(default_factory=set)
+    files_before: dict[str, int] = field(default_factory=dict)
+    """Requests of each, by key."""
     files: int = 0
+    files_requests: int = 0
     size_before: int = 0
     size: int = 0
     indexes_before: set[str] = field(default_factory=set)
@@ -269,7 +265,7 @@ class _Topic:
         stays = when_dirty and is_left_alone(topic.settings)
         sources = [] if stays else list(self._sources(state, topic, now_ms - self._min_lag_ms))
         total, done = sum(source.size for source in sources), 0
-        groups = list(_together(sources, self._target_bytes))
+        groups = list(files_of_about(self._target_bytes, sources))
         for first in range(0, len(groups), self._writer.at_once):
             wave = groups[first : first + self._writer.at_once]
             if dry_run:
@@ -281,7 +277,7 @@ class _Topic:
             if self._progress is not None:
                 self._progress(CompactionProgress(self._name, done, total))
         counts = self._counts
-        before = len(counts.indexes_before) + 2 * len(counts.files_before)
+        before = len(counts.indexes_before) + sum(counts.files_before.values())
         return CompactedTopic(
             self._name,
             len(counts.partitions),
@@ -292,7 +288,7 @@ class _Topic:
             counts.size_before,
             counts.size,
             before,
-            counts.indexes + 2 * counts.files,
+            counts.indexes + counts.files_requests,
             cleaned.dirty_ratio,
             cleaned.removed,
         )
@@ -340,6 +336,7 @@ class _Topic:
             rows = decode_markers(self._sidecars.store.get(named.key, named.size), named)
             rows = rows[(rows["partition"] == key.partition) & (rows["offset"] == offset)]
             return int(rows["timestamp_ms"].max(initial=-1))
+        state = self._sidecars.whole(state, key, OffsetRange(offset, offset + 1))
         rows = state.partition(key).markers.array()
         return int(rows["timestamp_ms"][rows["offset"] == offset].max(initial=-1))
 
@@ -378,25 +375,28 @@ class _Topic:
         found: Written,
         cleaned: tuple[CleanedPartition, ...] = (),
     ) -> bool:
-        """Put what was written, as of a state, into the place of its sources, as far as these are still there; return whether any was."""
+        """Put what was written, as of a state, into the place of its sources; return False if one of these is not there any more.
+
+        The file has the records of all of them. If one was removed or erased meanwhile, no entry may name the file: it would keep them.
+        """
         works = [Work(*one) for one in zip(sources, found.runs, strict=True)]
         written = found.files
         born = max(0, state.entry)
         starts = {source.key: state.partition(source.key).log_start for source in sources}
+        revisions = {source.key: state.partition(source.key).revision for source in sources if cleaned}
         index: ObjectRecord | None = None
         for _ in range(ATTEMPTS):
             state = self._committer.refresh()
-            left = [work for work in works if self._is_there(state, work.source, starts[work.source.key])]
-            if left and not _is_wanted(state, topic.topic_id, cleaned):
+            if not all(self._is_there(state, source, starts[source.key]) for source in sources):
+                logger.debug("nothing compacted: other clients have replaced or removed some of the segments")
+                return False
+            moved = any(state.partition(key).revision != known for key, known in revisions.items())
+            if moved or not _is_wanted(state, topic.topic_id, cleaned):
                 logger.debug(
                     "nothing compacted: other clients have compacted the keys, or changed the policy"
                 )
                 return False
-            if index is None or len(left) < len(works):
-                works = left
-                if not works:
-                    logger.debug("nothing compacted: other clients have replaced or removed the segments")
-                    return False
+            if index is None:
                 index = self._committer.read(create_runs(born, topic, works, written))
             action = self._committer.read(replacement(self._sidecars, state, topic, works, index, cleaned))
             try:
@@ -404,7 +404,7 @@ class _Topic:
             except ConflictError as error:
                 logger.debug("made again: %s", error)
                 continue
-            self._count([work.source for work in works], written, [work.runs for work in works])
+            self._count(sources, written, found.runs)
             return True
         raise ConflictError(
             "other clients change the segments all the time",
@@ -430,12 +430,21 @@ class _Topic:
                 number = source.key.partition
                 rows = index.runs_of(number, part.range) if index.is_compacted else index.partition(number)
                 rows = rows if index.is_compacted else rows[rows["commit_entry"] >= 0]
-                counts.files_before |= {index.files[file].key for file in set(rows["file"].tolist())}
+                for file in set(rows["file"].tolist()):
+                    counts.files_before[index.files[file].key] = _requests(index.files[file].size)
                 counts.indexes_before.add(part.record.index.key)
         counts.segments += len(sources)
         counts.indexes += 1
-        counts.files += len(files) if runs else 1
-        counts.size += sum(int(one["size"].sum()) for one in runs) if runs else sum(s.size for s in sources)
+        size = sum(int(one["size"].sum()) for one in runs) if runs else sum(s.size for s in sources)
+        sizes = [file.size for file in files.values()] if runs else [size]
+        counts.files += len(sizes)
+        counts.files_requests += sum(map(_requests, sizes))
+        counts.size += size
+
+
+def _requests(file_bytes: int) -> int:
+    """Return the requests of a read of a file, about."""
+    return 1 if file_bytes <= SMALL_FILE_BYTES else 2
 
 
 def _is_wanted(state: LogState, topic_id: str, cleaned: Sequence[CleanedPartition]) -> bool:
@@ -459,17 +468,3 @@ def _between(parts: Sequence[SegmentPart], stays: Sequence[bool]) -> Iterator[li
         else:
             found.append(part)
     yield found
-
-
-def _together(sources: Sequence[Source], target_bytes: int) -> Iterator[list[Source]]:
-    """Yield sources that are written into one file, of about the target size."""
-    found: list[Source] = []
-    size = 0
-    for source in sources:
-        found.append(source)
-        size += source.size
-        if size >= target_bytes or len(found) == RANGES_MAX:
-            yield found
-            found, size = [], 0
-    if found:
-        yield found

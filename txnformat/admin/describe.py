@@ -84,9 +84,9 @@ class TopicDescription:
     """Column name to Arrow type."""
     offsets: tuple[PartitionOffsets, ...]
     settings: dict[str, int | str] = field(default_factory=dict)
-    """Those that are not as by default, by name."""
+    """The settings that differ from the default, by name."""
     dirty_ratio: float | None = None
-    """Largest fraction of a partition's bytes whose keys a compaction has not compared with later ones; None: the topic keeps all records of a key."""
+    """Largest fraction of a partition's bytes whose keys a compaction has not compared with later ones. If None, the topic keeps all records of a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +101,15 @@ class TransactionDescription:
     partitions: tuple[tuple[str, int], ...]
     """(topic, partition) of the open transaction's records that have offsets."""
     timeout_ms: int
-    """Of its transactions with offsets, from the first append."""
+    """Timeout of its transactions with offsets, counted from the first append."""
     deferred_timeout_ms: int
-    """Of its transactions whose records are staged, from the last stage."""
+    """Timeout of its transactions whose records are staged, counted from the last stage."""
     buffer: str | None
-    """"inline" when the open transaction's records have offsets, "deferred" when they are staged; None: none is open."""
+    """"inline" when the open transaction's records have offsets, "deferred" when they are staged. If None, no transaction is open."""
     staged_records: tuple[tuple[str, int, int], ...]
     """(topic, partition, records) that the open transaction has staged."""
     expires_ms: int | None
-    """Log time from which on any client may end the open transaction; None: none is open, or it is prepared."""
+    """Log time from which on any client may end the open transaction. If None, no transaction is open, or it is prepared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +132,8 @@ class LogDescription:
     """Parts of the state that stay in it until the operator acts."""
     boundary: int = 0
     """Entries below (exclusive) may be deleted; their history is in bundles. 0: a truncation has not been run."""
+    truncate_older_than_ms: int = -1
+    """Age at which maintenance lets commit entries go; -1: they stay."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON; blocks of ids in Kafka's form."""
@@ -148,7 +150,7 @@ class TransactionOutcome:
     transactional_id: str
     epoch: int
     outcome: Outcome | None
-    """None while it is open."""
+    """The outcome; None while the transaction is open."""
     cause: Cause | None
     entry: int | None
     """Entry of its end."""
@@ -250,6 +252,7 @@ def describe_log(
         state.max_transaction_timeout_ms,
         growing(state),
         boundary,
+        state.truncate_older_than_ms,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from txnformat import keys
 from txnformat.core.state import LogState
 from txnformat.core.wire.small_documents import CondemnedDocument
+from txnformat.store.base import ObjectInfo
 from txnformat.store.unfinished import UnfinishedUpload
 
 __all__ = ["Fate", "Garbage", "Kind", "Limits", "VacuumReport", "VacuumRow", "judge"]
@@ -30,7 +31,7 @@ class Kind(StrEnum):
     """The kind of an object, by its key."""
 
     FILE = "data file"
-    TABLE = "batch table or segment list"
+    TABLE = "batch table, segment list or spill"
     SIDECAR = "sidecar"
     SNAPSHOT = "snapshot"
     PROBE = "probe of the store"
@@ -138,9 +139,9 @@ class Garbage:
 
 
 def judge(
-    sizes: Mapping[str, int],
+    objects: Iterable[ObjectInfo],
     uploads: Sequence[UnfinishedUpload],
-    live: set[str],
+    live: Container[str],
     state: LogState,
     lists: Mapping[str, CondemnedDocument],
     limits: Limits,
@@ -149,12 +150,15 @@ def judge(
 ) -> Garbage:
     """Return what becomes of each object of a root.
 
-    ``sizes``: the objects that were listed. ``uploads``: begun before the grace. ``live``: keys that the state leads to. ``lists``: of condemned
+    ``objects``: those that were listed. ``uploads``: begun before the grace. ``live``: keys that the state leads to. ``lists``: of condemned
     objects, by key. ``snapshots_sound``: whether the two newest named snapshots were read back.
     """
     garbage = Garbage()
     condemned = _Condemned(lists.values(), limits)
-    for key, size in sizes.items():
+    listed: dict[str, int] = {}
+    for key, size in objects:
+        if key in lists or key in condemned.all:
+            listed[key] = size
         if (name := keys.named_after(key)) is not None:
             kind = _kind(key)
             if key in live:
@@ -173,7 +177,7 @@ def judge(
             garbage.add(
                 Fate.KEPT, Kind.LOG if ours else Kind.FOREIGN, Why.LIVE if ours else Why.STRANGE, key, size
             )
-    _judge_lists(garbage, lists, sizes)
+    _judge_lists(garbage, lists, listed)
     for upload in uploads:
         ours = _is_ours(upload)
         fate, why = (Fate.DELETED, Why.LEFT) if ours else (Fate.KEPT, Why.STRANGE)
@@ -184,6 +188,7 @@ def judge(
 
 
 def _judge_lists(garbage: Garbage, lists: Mapping[str, CondemnedDocument], sizes: Mapping[str, int]) -> None:
+    """Judge lists of condemned objects. ``sizes``: of the lists, and of those of their objects that are there."""
     gone = set(garbage.delete)
     for key, one in lists.items():
         done = all(named not in sizes or named in gone for named in one.keys)

@@ -35,7 +35,7 @@ class GroupMetrics:
     group: str
     state: GroupStatus
     pending_offsets: int
-    """In transactions that are not decided; foreign positions included."""
+    """Number of positions in undecided transactions; foreign ones included."""
     idle_ms: int
     """Since the last entry that used the group."""
     partitions: tuple[GroupPartitionMetrics, ...]

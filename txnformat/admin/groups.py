@@ -47,9 +47,9 @@ class GroupReset:
 
     group: str
     offsets: tuple[OffsetReset, ...]
-    """By topic and partition."""
+    """The new positions, by topic and partition."""
     entry: int | None
-    """That set them; None: it was only asked what would be done."""
+    """Entry that set them. If None, the call was a dry run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ class DeletedGroup:
 
     group: str
     positions: int
-    """That went with it, foreign ones included."""
+    """Number of positions that went with it, foreign ones included."""
     entry: int | None
-    """That deleted it; None: it was only asked what would be done."""
+    """Entry that deleted it. If None, the call was a dry run."""
 
 
 class Groups:

@@ -17,7 +17,7 @@ from txnformat import keys
 from txnformat.core.entry import CommitEntry, decode_entry, missing_entry, sha256_hex
 from txnformat.core.groups.operations import CommitOffsets, DeleteGroup, JoinGroup
 from txnformat.core.operation_codec import operation_name
-from txnformat.core.operations import Append, Cause, EndTxn, InitProducer, Stage
+from txnformat.core.operations import Append, Cause, EndTxn, GiveUp, InitProducer, Stage
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.operations import Ack
 from txnformat.core.wire.bundle import BUNDLE_ENTRIES, bundle_first
@@ -26,10 +26,12 @@ from txnformat.protocol.effects import Steps
 from txnformat.protocol.old_entries import history_gone
 from txnformat.protocol.reads import get_object, read_boundary, read_slots
 from txnformat.protocol.tail import bundle_key_of, usable_bundle
+from txnformat.segments.payload import entry_bytes
 from txnformat.types import Outcome
 
 __all__ = [
     "EndedTransaction",
+    "GivenUp",
     "GroupChange",
     "GroupChangeKind",
     "HistoryEntry",
@@ -80,6 +82,20 @@ class EndedTransaction:
     cause: Cause
 
 
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """The records that a prepared transaction lost in one partition, by force; it kept the others, and stayed prepared."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    topic: str
+    """Its name; its id when the log knows no name for it any more."""
+    partition: int
+    marker_offset: int
+    """Offset of the ABORT marker there."""
+
+
 class GroupChangeKind(StrEnum):
     """The kind of a change of a consumer group."""
 
@@ -105,7 +121,7 @@ class GroupChange:
     positions: int = 0
     """COMMITTED: how many, foreign ones included."""
     transactional_id: str | None = None
-    """COMMITTED: whose transaction they are in; None: at once."""
+    """COMMITTED: the id whose transaction they are in. If None, they were committed at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +141,14 @@ class HistoryEntry:
     """The records that the entry appended, by topic name."""
     transactions: tuple[EndedTransaction, ...]
     """Transactions that it ended, in order."""
+    given_up: tuple[GivenUp, ...]
+    """The partitions in which it took all records from prepared transactions, in order."""
     groups: tuple[GroupChange, ...]
     """The changes that the entry made to consumer groups, in order."""
     size: int
     """Bytes of the entry as stored."""
     sha256: str
-    """Of those bytes."""
+    """SHA-256 of those bytes."""
 
     @property
     def rows(self) -> int:
@@ -203,6 +221,12 @@ class _Read(NamedTuple):
     entry: CommitEntry
     sha256: str
     size: int
+    """Bytes, with the payload."""
+
+
+def _read(number: int, head: bytes) -> _Read:
+    entry = decode_entry(head, number)
+    return _Read(entry, sha256_hex(head), entry_bytes(head, entry.payload))
 
 
 @dataclass(slots=True)
@@ -213,7 +237,7 @@ class _Told:
     aborted: set[tuple[int, int]] = field(default_factory=set)
     """(producer id, epoch) of the transactions that its openings aborted."""
     asked: set[tuple[int, int]] = field(default_factory=set)
-    """Those of which older entries will tell whether they were open."""
+    """The transactions of which older entries will tell whether they were open."""
 
     def ask(self, state: LogState) -> None:
         """Find out of each opening whether it aborted a transaction without offsets, as far as the state tells."""
@@ -298,7 +322,7 @@ class _Backwards:
             return self._deleted(number)
 
     def _check(self, number: int, data: bytes) -> _Read:
-        read = _Read(decode_entry(data, number), sha256_hex(data), len(data))
+        read = _read(number, data)
         if self._expected is not None and read.sha256 != self._expected:
             raise CorruptDataError(
                 "a commit entry differs from the one that the next entry names",
@@ -334,7 +358,7 @@ class _Backwards:
             if expected is not None and sha256_hex(data) != expected:
                 return None
             try:
-                reads.append(_Read(decode_entry(data, slot), sha256_hex(data), len(data)))
+                reads.append(_read(slot, data))
             except CorruptDataError:
                 return None
             expected = reads[-1].entry.previous
@@ -353,6 +377,7 @@ def describe_entry(told: _Told, names: Mapping[str, str]) -> HistoryEntry:
         tuple(operation_name(operation) for operation in entry.operations),
         tuple(sorted(_changes(entry, names), key=lambda change: (change.topic, change.topic_id))),
         tuple(_ends(entry, told.aborted)),
+        tuple(_given_up(entry, names)),
         tuple(_group_changes(entry)),
         size,
         sha256,
@@ -388,6 +413,16 @@ def _ends(entry: CommitEntry, aborted: set[tuple[int, int]]) -> Iterator[EndedTr
                 )
             case _:
                 pass
+
+
+def _given_up(entry: CommitEntry, names: Mapping[str, str]) -> Iterator[GivenUp]:
+    for op in entry.operations:
+        if isinstance(op, GiveUp):
+            for marker in op.markers:
+                topic = names.get(marker.topic_id, marker.topic_id)
+                yield GivenUp(
+                    op.transactional_id, op.producer_id, op.epoch, topic, marker.partition, marker.offset
+                )
 
 
 def _group_changes(entry: CommitEntry) -> Iterator[GroupChange]:

@@ -7,13 +7,18 @@ import logging
 from collections import Counter
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Self
 
-from txnformat.admin.compaction import CompactedTopic, compact_topic, is_deleted, seal_and_list
+from txnformat.admin.compaction import CompactedTopic, compact_topic, seal_and_list
 from txnformat.admin.compaction_policy import is_left_alone
+from txnformat.admin.erasure.certificate import certify
+from txnformat.admin.erasure.status import ErasureStatus
 from txnformat.admin.garbage import Fate, VacuumReport
 from txnformat.admin.prometheus import Sample, declared, render
-from txnformat.admin.retention import apply_retention
+from txnformat.admin.retention import AppliedRetention, apply_retention
+from txnformat.admin.subscriptions import LiftedMark, LiftedMarks, lift_marks
+from txnformat.admin.topics import DamagedTopic, attempt
 from txnformat.admin.trimming import DeletedRecords
 from txnformat.admin.truncation import (
     OLDER_THAN,
@@ -22,25 +27,23 @@ from txnformat.admin.truncation import (
     TruncationReport,
     checked_age_ms,
     truncate,
+    write_needed_snapshots,
 )
 from txnformat.admin.vacuum import vacuum
 from txnformat.arguments import is_text
 from txnformat.client.committer import Committer
 from txnformat.clock import Clock, Instant, waited_ms
 from txnformat.core.intents import EndTransaction
-from txnformat.core.lifecycle.trim import check_lifecycle
+from txnformat.core.lifecycle.trim import check_maintenance, check_removal
 from txnformat.core.operations import Expire, Seal
-from txnformat.core.state import LIFECYCLE
+from txnformat.core.state import LIFECYCLE, LogState
 from txnformat.core.topics.cleanup import keeps_latest
 from txnformat.errors import (
     CommitStateUnknownError,
     ConflictError,
-    CorruptDataError,
     InvalidInputError,
-    NotFoundError,
     StorageError,
     TxnLogError,
-    UploadExpiredError,
     repr_of,
 )
 from txnformat.reading.sealed import SidecarCache
@@ -60,28 +63,18 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class DamagedTopic:
-    """A topic whose compaction stopped at an object that is damaged or missing. Parts that were compacted before stay compacted."""
-
-    topic: str
-    kind: str
-    """Of the error."""
-    reason: str
-
-
 class CompactedTopics(NamedTuple):
     """The effect of a compaction of all topics by their settings."""
 
     topics: tuple[CompactedTopic, ...] = ()
-    """Those in which something was written anew, by name."""
+    """The topics in which something was written anew, by name."""
     damaged: tuple[DamagedTopic, ...] = ()
 
 
 def compact_by_settings(committer: Committer, sidecars: SidecarCache) -> CompactedTopics:
     """Compact all topics whose settings allow it. The log is sealed and listed once, before the first topic."""
     state = committer.refresh()
-    check_lifecycle(state)
+    check_removal(state)
     names = sorted(
         topic.name
         for topic in state.topics.values()
@@ -92,24 +85,33 @@ def compact_by_settings(committer: Committer, sidecars: SidecarCache) -> Compact
     done: list[CompactedTopic] = []
     damaged: list[DamagedTopic] = []
     for name in names:
-        try:
-            done.append(compact_topic(committer, sidecars, name, when_dirty=True))
-        except (ConflictError, UploadExpiredError, NotFoundError, CorruptDataError) as error:
-            if isinstance(error, ConflictError | UploadExpiredError) or (
-                isinstance(error, NotFoundError) and is_deleted(error)
-            ):
-                # Other clients compact the same topic, have deleted it, or let a vacuum pass what was written: the next run looks again.
-                level = logging.WARNING if error.kind == "chunks-in-compacted-topic" else logging.DEBUG
-                logger.log(level, "compaction of %s is left to the next run: %s", name, error)
-            else:
-                damaged.append(DamagedTopic(name, error.kind, str(error)))
+        found = attempt(
+            committer, name, "compaction", partial(compact_topic, committer, sidecars, name, when_dirty=True)
+        )
+        if isinstance(found, DamagedTopic):
+            damaged.append(found)
+        elif found is not None:
+            done.append(found)
     return CompactedTopics(tuple(one for one in done if one.partitions), tuple(damaged))
 
 
+def _truncate(committer: Committer, older_than: datetime.timedelta) -> TruncationReport:
+    write_needed_snapshots(committer, older_than)
+    return truncate(committer, older_than)
+
+
 class Policy(NamedTuple):
-    """What the caller of maintenance says beyond the settings of the log."""
+    """The settings of a run of maintenance that are not settings of topics."""
 
     truncate_older_than: datetime.timedelta | None = None
+    """Entries older than this are removed. None: no entry goes, unless the caller names the task."""
+
+    @classmethod
+    def of(cls, state: LogState, truncate_older_than: datetime.timedelta | None) -> Self:
+        """Return the policy of a log; what the caller gives wins."""
+        if truncate_older_than is None and state.truncate_older_than_ms >= 0:
+            truncate_older_than = datetime.timedelta(milliseconds=state.truncate_older_than_ms)
+        return cls(truncate_older_than)
 
 
 class Task(NamedTuple):
@@ -125,6 +127,8 @@ class Task(NamedTuple):
     """Whether it is one of all tasks."""
 
 
+MARKS_REST_MS = 3_600_000
+"""A look at marks reads the sidecar that each of them is in."""
 COMPACT_REST_MS = 3_600_000
 """A compaction looks at every list of segments."""
 VACUUM_REST_MS = 24 * 3_600_000
@@ -136,6 +140,9 @@ TASKS: dict[str, Task] = {
     "timeouts": Task(lambda committer, *_: committer.end_expired()),
     "seal": Task(lambda committer, *_: committer.seal(merge=True)),
     "expire": Task(lambda committer, *_: committer.expire()),
+    "subscriptions": Task(
+        lambda committer, sidecars, _: lift_marks(committer, sidecars), rest_ms=MARKS_REST_MS
+    ),
     "retention": Task(lambda committer, sidecars, _: apply_retention(committer, sidecars), is_lossy=True),
     "compact": Task(
         lambda committer, sidecars, _: compact_by_settings(committer, sidecars),
@@ -143,14 +150,15 @@ TASKS: dict[str, Task] = {
         rest_ms=COMPACT_REST_MS,
     ),
     "vacuum": Task(lambda committer, *_: vacuum(committer), is_lossy=True, rest_ms=VACUUM_REST_MS),
+    "erasures": Task(lambda committer, *_: tuple(certify(committer)), is_lossy=True, rest_ms=COMPACT_REST_MS),
     "truncate": Task(
-        lambda committer, _, policy: truncate(committer, policy.truncate_older_than or OLDER_THAN),
+        lambda committer, _, policy: _truncate(committer, policy.truncate_older_than or OLDER_THAN),
         is_lossy=True,
         rest_ms=TRUNCATE_REST_MS,
         is_wanted=lambda policy: policy.truncate_older_than is not None,
     ),
 }
-"""By name, in the order in which they are done: what has ended can be sealed, what is sealed can be removed, and what is left be written together."""
+"""The tasks by name, in the order in which they run: ended transactions can be sealed, sealed segments can be removed, and the rest can be written together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +176,7 @@ class MaintenanceReport:
     segments: int
     """Sealed segments: one for each topic that had something to seal, and 1,000 partitions."""
     partitions: int
-    """Of all segments."""
+    """Number of partitions over all segments."""
     batches: int
     sidecar_bytes: int
     expired_transactional_ids: int = 0
@@ -186,11 +194,15 @@ class MaintenanceReport:
     compacted: tuple[CompactedTopic, ...] = ()
     """Topics whose small files were written together."""
     vacuum: VacuumReport | None = None
-    """The effect of a vacuum with the grace of 7 days; None: the caller did not ask for it, or this process has done it in the last 24 hours."""
+    """The effect of a vacuum with the grace of 7 days. If None, the caller did not ask for it, or this process has done it in the last 24 hours."""
     damaged: tuple[DamagedTopic, ...] = ()
-    """Topics that were not compacted, since something of theirs is damaged; the others were."""
+    """Topics of which a task met something damaged; the others were done."""
     truncation: TruncationReport | None = None
-    """What a truncation found and did; None: it was not asked for, or this process has done it in the last 6 hours."""
+    """The report of the truncation. If None, neither the log nor the caller says an age, or this process has done it in the last 6 hours."""
+    erasures: tuple[ErasureStatus, ...] = ()
+    """Erasures that were not complete before, and what they lack now; empty when this process has looked in the last hour."""
+    lifted: tuple[LiftedMark, ...] = ()
+    """Marks of subscriptions that had nothing but removed and aborted records and markers before them."""
 
     @classmethod
     def of(
@@ -198,11 +210,13 @@ class MaintenanceReport:
         seals: Sequence[Seal] = (),
         expired: Sequence[Expire] = (),
         ended: Sequence[EndTransaction] = (),
-        removed: Sequence[DeletedRecords] = (),
+        retention: AppliedRetention = AppliedRetention(),  # noqa: B008  # it is immutable
         skipped: Sequence[SkippedTask] = (),
         compacted: CompactedTopics = CompactedTopics(),  # noqa: B008  # it is immutable
         vacuum: VacuumReport | None = None,
         truncation: TruncationReport | None = None,
+        erasures: tuple[ErasureStatus, ...] = (),
+        marks: LiftedMarks = LiftedMarks(),  # noqa: B008  # it is immutable
     ) -> Self:
         """Return the report of some seals, expiries, ends, removals and compactions, of a vacuum and a truncation."""
         segments = [segment for seal in seals for segment in seal.segments]
@@ -222,12 +236,14 @@ class MaintenanceReport:
             sum(len(one.producers) for one in expired),
             tuple(one.transactional_id for one in ended),
             sum(len(seal.replaced_lists) for seal in seals),
-            tuple(removed),
+            retention.removed,
             tuple(skipped),
             compacted.topics,
             vacuum,
-            compacted.damaged,
+            tuple(dict.fromkeys([*marks.damaged, *retention.damaged, *compacted.damaged])),
             truncation,
+            erasures,
+            marks.lifted,
         )
 
 
@@ -251,7 +267,8 @@ def maintain(
         )
     if truncate_older_than is not None:
         checked_age_ms(truncate_older_than)
-    policy = Policy(truncate_older_than)
+    check_maintenance(committer.state)
+    policy = Policy.of(committer.state, truncate_older_than)
     done: dict[str, Any] = {}
     skipped = []
     for name, task in TASKS.items():
@@ -271,11 +288,13 @@ def maintain(
         done.get("seal", ()),
         done.get("expire", ()),
         done.get("timeouts", ()),
-        done.get("retention", ()),
+        done.get("retention", AppliedRetention()),
         skipped,
         done.get("compact", CompactedTopics()),
         done.get("vacuum"),
         done.get("truncate"),
+        done.get("erasures", ()),
+        done.get("subscriptions", LiftedMarks()),
     )
 
 
@@ -284,11 +303,11 @@ txnlog_maintain_rounds_total counter: Rounds of maintenance that this process ha
 txnlog_maintain_failures_total counter: Rounds that failed; the next round tries again.
 txnlog_maintain_seconds_total counter: Seconds that rounds took.
 txnlog_maintain_last_success_timestamp_seconds gauge: When the last round that did not fail ended.
-txnlog_maintain_done_total{what} counter: Work that rounds have done: timed_out (transactions), sealed_batches, expired_ids, trimmed_partitions, compacted_files, deleted_objects, deleted_entries.
+txnlog_maintain_done_total{what} counter: Work that rounds have done: timed_out (transactions), sealed_batches, lifted_marks, expired_ids, trimmed_partitions, compacted_files, deleted_objects, deleted_entries, completed_erasures.
 txnlog_maintain_skipped{task} gauge: 1 for a task that the last round skipped.
-txnlog_maintain_damaged_topics gauge: Topics that the last round could not compact, since something of theirs is damaged.
+txnlog_maintain_damaged_topics gauge: Topics of which retention or compaction met something damaged in the last round.
 """)
-"""By name."""
+"""The metrics by name."""
 
 
 class Upkeep:
@@ -298,7 +317,7 @@ class Upkeep:
         self._maintain, self._clock = maintain, clock
         self.rounds = 0
         self.failure: TxnLogError | None = None
-        """Of the last round."""
+        """Report of the last round."""
         self._failures = 0
         self._seconds = 0.0
         self._succeeded_ms: int | None = None
@@ -328,6 +347,7 @@ class Upkeep:
         self._succeeded_ms = now.wall_ms
         self._done["timed_out"] += len(report.timed_out)
         self._done["sealed_batches"] += report.batches
+        self._done["lifted_marks"] += len(report.lifted)
         self._done["expired_ids"] += report.expired_transactional_ids + report.expired_producers
         self._done["trimmed_partitions"] += len(report.removed)
         self._done["compacted_files"] += sum(one.files_before for one in report.compacted)
@@ -337,8 +357,9 @@ class Upkeep:
         self._done["deleted_entries"] += (
             0 if truncated is None else truncated.count(Act.DELETED, TruncatedKind.ENTRY)
         )
+        self._done["completed_erasures"] += sum(one.is_complete for one in report.erasures)
         self._skipped = tuple(one.task for one in report.skipped)
-        self._damaged = len(report.damaged)
+        self._damaged = len({one.topic for one in report.damaged})
         return report
 
     def to_prometheus(self, log: str) -> str:

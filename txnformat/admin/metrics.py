@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any, NamedTuple
 
+from txnformat.admin.erasure.status import ErasureStage, stage_of
 from txnformat.admin.group_metrics import GroupMetrics, group_samples, measure_groups
 from txnformat.admin.prometheus import Sample, declared, render
 from txnformat.client.commit_counts import CommitCounts, CommitOutcome, Summary
@@ -44,7 +45,7 @@ txnlog_partition_bytes{topic, partition} gauge: Compressed bytes of the records 
 txnlog_partition_aborted_bytes{topic, partition} gauge: Those of them that belong to aborted transactions.
 txnlog_groups{state} gauge: Consumer groups by state.
 txnlog_group_committed_offset{group, topic, partition} gauge: Next offset that the group wants to read.
-txnlog_group_lag_records{group, topic, partition} gauge: Committed records from there to the last stable offset; an upper bound when it lies inside a sealed segment.
+txnlog_group_lag_records{group, topic, partition} gauge: Committed records from there to the last stable offset; an upper bound when it lies inside a sealed segment, or spilled offsets wait for their seal.
 txnlog_group_pending_offsets{group} gauge: Positions that are pending in transactions that are not decided.
 txnlog_group_idle_seconds{group} gauge: Since the last entry that used the group.
 txnlog_entries_total counter: Commit entries of the log.
@@ -56,6 +57,7 @@ txnlog_transactional_ids{status} gauge: Transactional ids by status.
 txnlog_late_transactions gauge: Transactions whose timeout is over and that have not been ended, each counted once.
 txnlog_prepared_transactions gauge: Transactions whose outcome is decided elsewhere, each counted once.
 txnlog_oldest_prepared_transaction_age_seconds{transactional_id} gauge: For how long the oldest of them has been prepared.
+txnlog_erasures{stage} gauge: Erasures that the state knows by stage: all that are not complete, and the last 100 complete ones.
 txnlog_commits_total{outcome} counter: Commits of this process by what became of them.
 txnlog_commit_attempts_total counter: Entries that this process has sent to a slot, lost and repeated ones included.
 txnlog_commit_wait_seconds summary: From the call of a commit to its answer, in this process.
@@ -147,15 +149,17 @@ class LogMetrics:
     unsealed_extents: int
     topics: int
     transactional_ids: dict[str, int]
-    """By status."""
+    """Number of transactional ids, by status."""
     late_transactions: int
     """Their own time is over, and they are still open; also those whose records are staged."""
     prepared_transactions: int
     oldest_prepared: PreparedTransactionAge | None
+    erasures: dict[str, int]
+    """Number of erasures, by stage."""
     partitions: tuple[PartitionMetrics, ...]
     groups: tuple[GroupMetrics, ...]
     commits: CommitCounts
-    """Of this process, since it opened the log."""
+    """Counts of this process, since it opened the log."""
 
     @property
     def entries(self) -> int:
@@ -223,6 +227,8 @@ class LogMetrics:
         yield Sample("txnlog_topics", (), self.topics)
         for status, count in self.transactional_ids.items():
             yield Sample("txnlog_transactional_ids", (("status", status),), count)
+        for stage, count in self.erasures.items():
+            yield Sample("txnlog_erasures", (("stage", stage),), count)
         yield Sample("txnlog_late_transactions", (), self.late_transactions)
         yield Sample("txnlog_prepared_transactions", (), self.prepared_transactions)
         if self.oldest_prepared is not None:
@@ -265,6 +271,7 @@ def measure(state: LogState, url: str, store_time_ms: int, commits: CommitCounts
     """
     now_ms = max(store_time_ms, state.timestamp_ms)
     statuses = Counter(known.status for known in state.transactional_ids.values())
+    stages = Counter(stage_of(one) for one in state.erasures.values())
     ongoing = {
         (known.producer_id, known.epoch): (name, known)
         for name, known in state.transactional_ids.items()
@@ -290,6 +297,7 @@ def measure(state: LogState, url: str, store_time_ms: int, commits: CommitCounts
         late_transactions=sum(is_late(known, now_ms) for _, known in ongoing.values()),
         prepared_transactions=statuses[TransactionStatus.PREPARED],
         oldest_prepared=_oldest_prepared(ongoing.values(), now_ms),
+        erasures={stage.value: stages[stage] for stage in ErasureStage},
         partitions=partitions,
         groups=measure_groups(state, now_ms),
         commits=commits,
@@ -340,14 +348,19 @@ def _partition(
 
 def _volume(partition: PartitionState) -> _Volume:
     sealed = partition.sealed
+    # Spilled offsets below the last stable offset wait for their seal; until then only their object says what was aborted,
+    # and a spill in which the last stable offset lies counts as nothing.
+    passed = [one for one in partition.spills if one.end_offset <= partition.last_stable_offset]
+    records = sealed.records + sum(one.records for one in passed)
+    size = sealed.size + sum(one.size for one in passed)
     if not len(partition.extents):  # most are, where there are many
-        return _Volume(sealed.records, sealed.aborted_records, sealed.size, sealed.aborted_size)
+        return _Volume(records, sealed.aborted_records, size, sealed.aborted_size)
     extents = partition.extents.array()
     extents = extents[extents["base_offset"] < partition.last_stable_offset]
     aborted = extents[~committed(partition, extents)]
     return _Volume(
-        sealed.records + int(extents["records"].sum()),
+        records + int(extents["records"].sum()),
         sealed.aborted_records + int(aborted["records"].sum()),
-        sealed.size + int(extents["size"].sum()),
+        size + int(extents["size"].sum()),
         sealed.aborted_size + int(aborted["size"].sum()),
     )

@@ -28,7 +28,7 @@ class Sample(NamedTuple):
     """One value of a metric."""
 
     name: str
-    """Of the metric."""
+    """Name of the metric."""
     labels: tuple[tuple[str, str], ...]
     value: float
     suffix: str = ""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
+from txnformat.admin.topics import DamagedTopic, attempt
 from txnformat.admin.trimming import DeletedRecords, trim_to
 from txnformat.client.committer import Committer
 from txnformat.core.lifecycle.pins import unread_from
@@ -14,16 +15,14 @@ from txnformat.core.sealing.segment_list import SegmentPart
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.topics.cleanup import deletes
 from txnformat.core.topics.settings import value_of
-from txnformat.errors import ConflictError, NotFoundError
+from txnformat.errors import NotFoundError
 from txnformat.keys import born_of
 from txnformat.protocol.cuts import cut_at
 from txnformat.protocol.old_entries import HISTORY_GONE
 from txnformat.reading.sealed import SidecarCache
 from txnformat.types import OffsetRange, TopicPartition
 
-__all__ = ["apply_retention"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["AppliedRetention", "apply_retention"]
 
 
 class _Policy(NamedTuple):
@@ -78,8 +77,16 @@ class _Cuts:
             return -1
 
 
-def apply_retention(committer: Committer, sidecars: SidecarCache) -> list[DeletedRecords]:
-    """Remove the records that the settings of all topics no longer keep; return the partitions whose log starts moved.
+class AppliedRetention(NamedTuple):
+    """The effect of the retention of all topics."""
+
+    removed: tuple[DeletedRecords, ...] = ()
+    """Partitions whose log starts moved."""
+    damaged: tuple[DamagedTopic, ...] = ()
+
+
+def apply_retention(committer: Committer, sidecars: SidecarCache) -> AppliedRetention:
+    """Remove the records that the settings of all topics no longer keep.
 
     Requests: none in a log without such settings. Else about log2(entries) GETs for each retention time; for each partition
     those of its segment list, the ``.index`` of the oldest segment that is sealed later than that time, and those of a trim.
@@ -87,16 +94,19 @@ def apply_retention(committer: Committer, sidecars: SidecarCache) -> list[Delete
     state, store_ms = committer.refresh_with_time()
     policies = [(topic, _Policy.of(topic)) for _, topic in sorted(state.topics.items())]
     cuts = _Cuts(committer, state, store_ms)
-    done: list[DeletedRecords] = []
+    removed: list[DeletedRecords] = []
+    damaged: list[DamagedTopic] = []
     for topic, policy in policies:
         if policy.is_empty:
             continue
-        try:
-            done += _apply(committer, sidecars, cuts, topic, policy)
-        except (ConflictError, NotFoundError) as error:
-            # Other clients trim the same topic, read it anew, or have deleted it: the next run looks again.
-            logger.debug("retention of %s is left to the next run: %s", topic.name, error)
-    return done
+        found = attempt(
+            committer, topic.name, "retention", partial(_apply, committer, sidecars, cuts, topic, policy)
+        )
+        if isinstance(found, DamagedTopic):
+            damaged.append(found)
+        else:
+            removed += found or ()
+    return AppliedRetention(tuple(removed), tuple(damaged))
 
 
 def _apply(
@@ -171,6 +181,7 @@ def _beyond(partition: PartitionState, segments: Sequence[SegmentPart], size: in
     if size < 0:
         return 0
     left = partition.sealed.size + int(partition.extents.array()["size"].sum())
+    left += sum(one.size for one in partition.spills)
     end = 0
     for part in segments:
         left -= int(part.row["size"])

@@ -1,14 +1,17 @@
-"""``log.subscriptions``: subscriptions made, listed, moved and deleted; what each has before it."""
+"""``log.subscriptions``: subscriptions made, listed, moved and deleted; what each has before it. And maintenance of their marks, over offsets that no reader gets."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
+from txnformat.admin.topics import DamagedTopic, attempt
 from txnformat.arguments import check_flags, is_text
 from txnformat.client.committer import Committer
 from txnformat.core.intents import Acks, Write
+from txnformat.core.ranges import NO_RANGES, Ranges
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.subscriptions import backlog
 from txnformat.core.subscriptions.operations import (
@@ -18,15 +21,24 @@ from txnformat.core.subscriptions.operations import (
     DeleteSubscription,
     SubscriptionStart,
 )
-from txnformat.core.subscriptions.state import SubscriptionState
+from txnformat.core.subscriptions.state import PartitionAcks, SubscriptionState
 from txnformat.core.transactions.listing import named_partition
 from txnformat.errors import ConflictError, InvalidInputError, repr_of
 from txnformat.keys import check_reader_name
 from txnformat.reading.sealed import SidecarCache
-from txnformat.reading.visible import Visible
-from txnformat.types import TopicPartition
+from txnformat.reading.visible import Visible, visible_offsets
+from txnformat.types import OffsetRange, TopicPartition
 
-__all__ = ["Backlog", "SubscriptionDetails", "SubscriptionListing", "Subscriptions", "backlog_of"]
+__all__ = [
+    "Backlog",
+    "LiftedMark",
+    "LiftedMarks",
+    "SubscriptionDetails",
+    "SubscriptionListing",
+    "Subscriptions",
+    "backlog_of",
+    "lift_marks",
+]
 
 Where = int | str | Mapping[int, int]
 """An offset for every partition, "earliest" or "latest" (the last stable offset), or an offset for some partitions."""
@@ -45,7 +57,7 @@ class Backlog(NamedTuple):
     unacknowledged: int
     """Visible records that are not acknowledged, pending ones included."""
     pending: int
-    """Those of them whose acknowledgement waits for the end of a transaction."""
+    """How many of them wait, acknowledged, for the end of a transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,3 +260,99 @@ def _offsets(state: LogState, topic: TopicState, where: Where) -> dict[int, int]
         kind="invalid-offset",
         hint='give "earliest", "latest", an offset from 0 on, or a mapping of partition to offset',
     )
+
+
+class LiftedMark(NamedTuple):
+    """A subscription whose mark in a partition is higher now."""
+
+    topic: str
+    subscription: str
+    partition: int
+    previous_mark: int
+    mark: int
+    """Every record below is acknowledged (exclusive), and at it is one that is not."""
+
+
+class LiftedMarks(NamedTuple):
+    """The effect of a look at all subscriptions."""
+
+    lifted: tuple[LiftedMark, ...] = ()
+    damaged: tuple[DamagedTopic, ...] = ()
+
+
+def lift_marks(committer: Committer, sidecars: SidecarCache) -> LiftedMarks:
+    """Acknowledge the offsets from each mark on that no reader gets.
+
+    Requests: 1 GET for the sealed segment or batch table that a mark is in, and for those that it passes, unless they are kept; 1 entry for each
+    subscription whose mark moves.
+    """
+    state = committer.refresh()
+    lifted: list[LiftedMark] = []
+    damaged: list[DamagedTopic] = []
+    for topic_id, name in sorted(state.subscriptions):
+        topic = state.topics[topic_id]
+        found = attempt(
+            committer, topic.name, "subscription", partial(_lift, committer, sidecars, topic, name)
+        )
+        if isinstance(found, DamagedTopic):
+            damaged.append(found)
+        else:
+            lifted += found or ()
+    return LiftedMarks(tuple(lifted), tuple(damaged))
+
+
+def _lift(
+    committer: Committer, sidecars: SidecarCache, topic: TopicState, name: str
+) -> tuple[LiftedMark, ...]:
+    state = committer.state
+    state.topic_of(topic.topic_id, "a subscription")
+    if (topic.topic_id, name) not in state.subscriptions:
+        return ()
+    before, wanted = {}, []
+    for number in range(topic.partitions):
+        key = TopicPartition(topic.topic_id, number)
+        acks = state.acks(state.subscription(topic.topic_id, name), key)
+        gap = _gap_at_mark(sidecars, state, key, acks)
+        if len(gap):
+            before[number] = acks.mark
+            wanted.append(AckedPartition(number, tuple(gap.pairs())))
+    if not wanted:
+        return ()
+    acks_of_all = Acks(topic.topic_id, name, AckMode.INDIVIDUAL, tuple(wanted), tuple(wanted))
+    committer.commit(committer.intend(Write(acks=(acks_of_all,))))
+    state = committer.state
+    known = state.subscription(topic.topic_id, name)
+    return tuple(
+        LiftedMark(
+            topic.name, name, number, mark, state.acks(known, TopicPartition(topic.topic_id, number)).mark
+        )
+        for number, mark in before.items()
+    )
+
+
+def _gap_at_mark(sidecars: SidecarCache, state: LogState, key: TopicPartition, acks: PartitionAcks) -> Ranges:
+    """Return the offsets from the mark on that are not acknowledged, up to the first one that a reader gets, or that is pending."""
+    stable = state.partition(key).last_stable_offset
+    held = acks.held()
+    gap, position = NO_RANGES, acks.mark
+    while position < stable:
+        end = _end_of_segment(sidecars, state, key, position, stable)
+        seen = visible_offsets(sidecars, state, key, OffsetRange(position, end)) - acks.acked
+        left = (seen | held).above(position)
+        stop = min(left.first_start, end) if len(left) else end
+        gap |= Ranges.of([(position, stop)]) - acks.acked
+        if stop < end:
+            break
+        position = end
+    return gap
+
+
+def _end_of_segment(
+    sidecars: SidecarCache, state: LogState, key: TopicPartition, offset: int, stable: int
+) -> int:
+    """Return the end of the sealed segment that an offset is in, or the last stable offset: so far one look goes."""
+    partition = state.partition(key)
+    if offset >= partition.sealed_end:
+        return stable
+    (part,) = sidecars.segments(state, key, OffsetRange(offset, offset + 1))
+    return min(part.range.end, stable)

@@ -1,18 +1,69 @@
-"""Deleting a topic: the call, and what it has done."""
+"""Deleting a topic: the call, and what it has done. And doing something to topic after topic: one that is damaged does not stop the others."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from txnformat.arguments import is_text, items
 from txnformat.client.committer import Committer
 from txnformat.core.intents import CommitResult, RemoveTopic
 from txnformat.core.lifecycle.operations import DeleteTopic
 from txnformat.core.operations import EndTxn
-from txnformat.errors import InvalidInputError, repr_of
+from txnformat.errors import (
+    ConflictError,
+    CorruptDataError,
+    InvalidInputError,
+    NotFoundError,
+    UploadExpiredError,
+    repr_of,
+)
 
-__all__ = ["TopicDeletion", "delete_topic"]
+__all__ = ["DamagedTopic", "TopicDeletion", "attempt", "delete_topic", "is_deleted", "names_in"]
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedTopic:
+    """A topic at which a task of maintenance met an object that is damaged or missing. The results of earlier tasks on the topic stay."""
+
+    topic: str
+    kind: str
+    """Kind of the error."""
+    reason: str
+
+
+def is_deleted(error: NotFoundError) -> bool:
+    """Return whether a topic is gone: it was there when the names were listed. Files that are gone are damage."""
+    return error.kind in ("unknown-topic", "topic-gone")
+
+
+def attempt(committer: Committer, name: str, task: str, work: Callable[[], T]) -> T | DamagedTopic | None:
+    """Do something to one topic of several, and return what comes of it; None: other clients were faster, and the next run looks again.
+
+    An object that is missing or damaged is looked for once more if the log has got newer entries: other clients may have put another in its place. ``task``: for the log output.
+    """
+    for is_last in (False, True):
+        entry = committer.state.entry
+        try:
+            return work()
+        except (ConflictError, UploadExpiredError) as error:
+            # Others do the same to the topic, or let a vacuum pass what was written.
+            level = logging.WARNING if error.kind == "chunks-in-compacted-topic" else logging.DEBUG
+            logger.log(level, "%s of %s is left to the next run: %s", task, name, error)
+            return None
+        except (NotFoundError, CorruptDataError) as error:
+            if isinstance(error, NotFoundError) and is_deleted(error):
+                logger.debug("%s of %s is over: %s", task, name, error)
+                return None
+            if is_last or committer.refresh().entry == entry:
+                return DamagedTopic(name, error.kind, str(error))
+    raise AssertionError("the second attempt ends in an answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +73,7 @@ class TopicDeletion:
     topic: str
     topic_id: str
     entry: int
-    """That deleted it; entries before it show the topic in ``txnlog dump`` only."""
+    """Entry that deleted it; entries before it show the topic in ``txnlog dump`` only."""
     partitions: int
     aborted: tuple[str, ...] = ()
     """Transactional ids whose open transactions were aborted."""
@@ -39,14 +90,15 @@ class TopicDeletion:
 
 def delete_topic(committer: Committer, name: str, force: bool | Sequence[str]) -> TopicDeletion:
     """Delete a topic; see :meth:`txnformat.log.TxnLog.delete_topic`."""
-    prepared = _names(force)
+    prepared = names_in(force)
     topic = committer.refresh().topic(name)
     action = RemoveTopic(topic.topic_id, force is not False, prepared)
     result = committer.commit(committer.intend(action))
     return TopicDeletion.of(name, topic.topic_id, topic.partitions, result)
 
 
-def _names(force: object) -> tuple[str, ...]:
+def names_in(force: object) -> tuple[str, ...]:
+    """Return the prepared transactions that a user names in ``force``. Raises InvalidInputError of kind ``invalid-force``."""
     if isinstance(force, bool):
         return ()
     names = None if isinstance(force, str) or not isinstance(force, Sequence) else items(force, "force")

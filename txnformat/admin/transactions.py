@@ -46,6 +46,7 @@ from txnformat.errors import (
 )
 from txnformat.keys import check_transactional_id
 from txnformat.protocol.old_entries import HISTORY_GONE, OldEntries
+from txnformat.protocol.sealing import with_spills
 
 __all__ = ["EndedTransaction", "EndingOutcome", "Transactions"]
 
@@ -59,7 +60,7 @@ class EndingOutcome(StrEnum):
     """The outcome of a transaction that a tool tried to end."""
 
     ABORTED = "aborted"
-    """By this call."""
+    """This call aborted it."""
     WOULD_ABORT = "would-abort"
     """It was only asked what a call would do."""
     ENDED_BEFORE = "ended-before"
@@ -79,7 +80,7 @@ class EndedTransaction:
     transactional_id: str
     producer_id: int
     producer_epoch: int
-    """Of the transaction that was looked at."""
+    """Epoch of the transaction that was looked at."""
     outcome: EndingOutcome
     entry: int | None = None
     """Entry of the end, if it is known."""
@@ -211,8 +212,13 @@ class Transactions:
             ``hanging`` as Kafka's tool finds it (KIP-664): open in a partition although no transactional id has it
             there. No writer can bring that about here. ``held``: late and prepared transactions, which look like it,
             and what to do about each.
+
+        Requests: those of a refresh, and 1 GET for each spill of partitions with open transactions.
         """
         state, now_ms = self._committer.refresh_with_time()
+        # The last append of a transaction may be spilled.
+        held = {key: 0 for key, one in state.partitions.items() if one.spills and one.open}
+        state = self._committer.read(with_spills(state, held))
         return find_hanging(
             state,
             now_ms,

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from txnformat.admin.topics import names_in
 from txnformat.client.committer import Committer
-from txnformat.core.intents import TrimTopic
+from txnformat.core.intents import FreePartitions, TrimTopic
+from txnformat.core.lifecycle.forcing import check_uncut
 from txnformat.core.lifecycle.operations import Trim, TrimmedPartition
-from txnformat.core.lifecycle.trim import check_lifecycle
+from txnformat.core.lifecycle.touching import check_named_prepared, holders, is_prepared
+from txnformat.core.lifecycle.trim import check_removal
+from txnformat.core.operations import EndTxn, GiveUp
 from txnformat.core.records.state import PartitionState
 from txnformat.core.sealing.segment_list import SegmentPart
 from txnformat.core.state import LogState, TopicState
 from txnformat.errors import ConflictError, InvalidInputError, OffsetOutOfRangeError, repr_of
+from txnformat.persistent import replace as replace_in
 from txnformat.protocol.sealing import sealable_end
 from txnformat.reading.sealed import SidecarCache
 from txnformat.segments.segment_object import together
@@ -22,7 +27,7 @@ from txnformat.types import OffsetRange, TopicPartition
 __all__ = ["LATEST", "DeletedRecords", "count_trim", "delete_records", "trim_to"]
 
 LATEST = -1
-"""In place of an offset: the last stable offset (Kafka's high watermark, RecordsToDelete of -1)."""
+"""In place of an offset: the last stable offset (Kafka's high watermark, RecordsToDelete of -1); by force the log end."""
 ATTEMPTS = 10
 """How often a trim is counted anew because another client has moved a log start."""
 
@@ -39,6 +44,10 @@ class DeletedRecords:
     """The first offset that could be read before."""
     earliest: int
     """The first offset that can be read now."""
+    aborted: tuple[str, ...] = ()
+    """Transactional ids whose open transactions began below, and were aborted by force."""
+    given_up: tuple[str, ...] = ()
+    """Transactional ids of prepared transactions that have lost what they had in the partition."""
 
 
 def delete_records(
@@ -48,19 +57,79 @@ def delete_records(
     offsets: int | Mapping[int, int],
     *,
     dry_run: bool = False,
+    force: bool | Sequence[str] = False,
 ) -> list[DeletedRecords]:
     """Move the log start of partitions of a topic to an offset; see :meth:`txnformat.log.TxnLog.delete_records`."""
+    prepared = names_in(force)
     state = committer.refresh()
     found = state.topic(topic)
-    wanted = _checked(state, found, offsets)
-    check_lifecycle(state)
-    before = {number: state.partition(_key(found, number)).log_start for number in wanted}
+    wanted = _checked(state, found, offsets, force=force is not False)
+    check_removal(state)
+    held: Ended = {}
+    if force is not False:
+        check_uncut(state, {_key(found, number): offset for number, offset in wanted.items()})
+        held = _held(state, found, wanted, prepared)
+        if held and not dry_run:
+            held = _free(committer, found, wanted, prepared)
     if dry_run:
-        return [
+        before = {number: state.partition(_key(found, number)).log_start for number in wanted}
+        done = [
             DeletedRecords(topic, number, start, max(start, wanted[number]))
             for number, start in before.items()
         ]
-    return trim_to(committer, sidecars, found, wanted)
+    else:
+        done = trim_to(committer, sidecars, found, wanted)
+    return [
+        replace(
+            one,
+            aborted=held.get(one.partition, {}).get("aborted", ()),
+            given_up=held.get(one.partition, {}).get("given_up", ()),
+        )
+        for one in done
+    ]
+
+
+Ended = dict[int, dict[str, tuple[str, ...]]]
+"""Transactions that were ended in each partition, as the fields of DeletedRecords have them."""
+
+
+def _held(state: LogState, topic: TopicState, wanted: Mapping[int, int], prepared: Sequence[str]) -> Ended:
+    """Return the transactions that are to be ended. Raises InvalidTransactionStateError about a prepared one that the user has not named."""
+    found = holders(state, {_key(topic, number): offset for number, offset in wanted.items()})
+    check_named_prepared(state, found, prepared)
+    ended: Ended = {}
+    for name, held in found.items():
+        field = "given_up" if is_prepared(state, name) else "aborted"
+        for key in held:
+            _note(ended, key.partition, field, name)
+    return ended
+
+
+def _free(
+    committer: Committer, topic: TopicState, wanted: Mapping[int, int], prepared: tuple[str, ...]
+) -> Ended:
+    """End what undecided transactions have below the offsets, in one entry, and return them."""
+    action = FreePartitions(topic.topic_id, tuple(wanted.items()), prepared)
+    try:
+        result = committer.commit(committer.intend(action))
+    except ConflictError as error:
+        if error.kind != "nothing-held":
+            raise
+        logger.debug("they have ended by themselves: %s", error)
+        return {}
+    ended: Ended = {}
+    for op in result.operations:
+        if isinstance(op, EndTxn | GiveUp):
+            field = "given_up" if isinstance(op, GiveUp) else "aborted"
+            for marker in op.markers:
+                if marker.topic_id == topic.topic_id:
+                    _note(ended, marker.partition, field, op.transactional_id)
+    return ended
+
+
+def _note(ended: Ended, partition: int, field: str, name: str) -> None:
+    known = ended.setdefault(partition, {})
+    known[field] = (*known.get(field, ()), name)
 
 
 def trim_to(
@@ -124,8 +193,10 @@ def _sealed(committer: Committer, state: LogState, topic: TopicState, wanted: Ma
     return state
 
 
-def _checked(state: LogState, topic: TopicState, offsets: int | Mapping[int, int]) -> dict[int, int]:
-    """Return the new log start of each partition; raise about what is none."""
+def _checked(
+    state: LogState, topic: TopicState, offsets: int | Mapping[int, int], *, force: bool
+) -> dict[int, int]:
+    """Return the new log start of each partition; raise about what is none. ``force``: no open transaction is in the way."""
     if type(offsets) is int:
         offsets = dict.fromkeys(range(topic.partitions), offsets)
     if not isinstance(offsets, Mapping) or not offsets:
@@ -139,11 +210,18 @@ def _checked(state: LogState, topic: TopicState, offsets: int | Mapping[int, int
     for number, offset in offsets.items():
         topic.check_partition(number)
         partition = state.partition(_key(topic, number))
-        stable = sealable_end(partition)
+        stable = sealable_end(replace_in(partition, open={}) if force else partition)
         if type(offset) is not int or not LATEST <= offset <= stable:
+            bound = "log end" if force else "last stable offset"
+            if not force and stable < partition.last_stable_offset:
+                bound = (
+                    "start of what was spilled, or appended, together with records that cannot be sealed yet"
+                )
             raise OffsetOutOfRangeError(
-                "records can be deleted up to latest, the last stable offset",
-                hint="use an offset up to that; an open transaction may hold it back: `txnlog offsets` shows it",
+                f"records can be deleted up to latest, the {bound}",
+                hint="use an offset up to that"
+                if force
+                else "use an offset up to that; an open transaction may hold it back: `txnlog offsets` shows it, and force (--force) aborts it",
                 topic=topic.name,
                 partition=number,
                 got=offset if type(offset) is int else repr_of(offset),

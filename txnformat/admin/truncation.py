@@ -12,28 +12,30 @@ So runs commute, and one that was cut short at any point is completed by the nex
 from __future__ import annotations
 
 import datetime
+import logging
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Any
 
 from txnformat import keys
-from txnformat.admin.vacuum import check_maintenance
 from txnformat.arguments import check_callable, check_flags
 from txnformat.client.committer import Committer
-from txnformat.core.lifecycle.trim import check_lifecycle
+from txnformat.core.lifecycle.trim import check_removal
 from txnformat.core.lifecycle.truncation import (
     BOUNDARY_AGE_MS_MIN,
     ENTRY_AGE_MS_MIN,
     AllowedBoundary,
     allowed_boundary,
+    lacks_snapshots,
 )
 from txnformat.core.state import LogState
 from txnformat.core.wire.bundle import BUNDLE_ENTRIES, bundle_first
 from txnformat.core.wire.document import encode_json
 from txnformat.core.wire.small_documents import BoundaryDocument
-from txnformat.errors import InvalidInputError, repr_of
+from txnformat.errors import CorruptDataError, InvalidInputError, repr_of
 from txnformat.protocol.cuts import last_entry_at
 from txnformat.protocol.follow import parse_hint
 from txnformat.protocol.snapshots import create_object, write_hint
@@ -51,16 +53,21 @@ __all__ = [
     "TruncationRow",
     "checked_age_ms",
     "truncate",
+    "write_needed_snapshots",
 ]
 
 OLDER_THAN_MIN = datetime.timedelta(milliseconds=ENTRY_AGE_MS_MIN)
 """The shortest age at which entries go; also the default."""
 OLDER_THAN = OLDER_THAN_MIN
 EXAMPLES_MAX = 5
+ATTEMPTS = 5
+"""How often a run looks anew because another one has deleted what it was reading."""
+
+logger = logging.getLogger(__name__)
 
 
 class TruncatedKind(StrEnum):
-    """What a row of a report is about."""
+    """The kind of object that a row of a report counts."""
 
     ENTRY = "entry"
     BUNDLE = "bundle"
@@ -70,7 +77,7 @@ class TruncatedKind(StrEnum):
 
 
 class Act(StrEnum):
-    """What becomes of objects."""
+    """The fate of the objects of a row."""
 
     DELETED = "deleted"
     WRITTEN = "written"
@@ -91,7 +98,7 @@ class TruncationRow:
 
 @dataclass(frozen=True, slots=True)
 class TruncationReport:
-    """What :meth:`txnformat.log.TxnLog.truncate` found, and did."""
+    """The report of :meth:`txnformat.log.TxnLog.truncate`: which objects it found, and which it deleted."""
 
     url: str
     log_id: str
@@ -104,7 +111,7 @@ class TruncationReport:
     deleted_below: int
     """Entries below (exclusive) have been deleted, but those that are too large for a bundle; 0: none."""
     waits_until_ms: int | None
-    """The store's time, ms since the epoch, from which on a run deletes the entries below the boundary; None: it is over."""
+    """The store's time, ms since the epoch, from which on a run deletes the entries below the boundary. If None, it is over."""
     limited_by: str
     """Why the boundary is not higher."""
     older_than_ms: int
@@ -145,6 +152,20 @@ def checked_age_ms(older_than: object) -> int:
     return older_than // datetime.timedelta(milliseconds=1)
 
 
+def write_needed_snapshots(committer: Committer, older_than: datetime.timedelta) -> None:
+    """Write the snapshots without which the boundary cannot rise: a log with few commits would name no newer ones.
+
+    Requests: those of the search for a time, and if they are needed 2 snapshots and 2 entries; so at most 2 entries for a hundred that goes.
+    """
+    age_ms = checked_age_ms(older_than)
+    state = committer.refresh()
+    check_removal(state)
+    old_entry = committer.read(last_entry_at(state, committer.store.store_time_ms() - age_ms))
+    for _ in range(2):  # the boundary is at most the second newest
+        if lacks_snapshots(committer.state, old_entry):
+            committer.write_snapshot()
+
+
 class _Truncation:
     """One run."""
 
@@ -155,11 +176,30 @@ class _Truncation:
         self._age_ms = age_ms
         self._dry_run = dry_run
         self._rows: list[TruncationRow] = []
+        self._looked_at: tuple[LogState, AbstractSet[int]] = (committer.state, frozenset())
+        """The state and the entries that this run has seen."""
 
     def run(self) -> TruncationReport:
+        """Truncate; look anew if what cannot be read is what another run has deleted in the middle of this one."""
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return self._run()
+            except CorruptDataError as error:
+                if not self._is_overtaken():
+                    raise
+                logger.debug("looked at again: %s", error)
+                self._rows = []
+        return self._run()
+
+    def _is_overtaken(self) -> bool:
+        """Return whether entries went that this run has listed, or the log names other snapshots by now."""
+        state, entries = self._looked_at
+        left = self._numbered(keys.LOG_PREFIX, keys.parse_entry_key)
+        return not entries <= left.keys() or self._committer.refresh().checkpoints != state.checkpoints
+
+    def _run(self) -> TruncationReport:
         state = self._committer.refresh()
-        check_lifecycle(state)
-        check_maintenance(state)
+        check_removal(state)
         now_ms = self._requests.attempt(self._store.store_time_ms)
         old_entry = self._committer.read(last_entry_at(state, now_ms - self._age_ms))
         allowed = allowed_boundary(state, old_entry)
@@ -170,6 +210,7 @@ class _Truncation:
         is_new = allowed.boundary > highest and waits_until_ms is None
         end = min(ripe, allowed.boundary)
         entries = self._numbered(keys.LOG_PREFIX, keys.parse_entry_key)
+        self._looked_at = (state, entries.keys())
         self._check(state, entries, max(end, allowed.boundary if is_new else 0), end, ripe)
         if is_new:
             self._write_boundary(state, allowed)
@@ -197,7 +238,7 @@ class _Truncation:
             tuple(self._rows),
         )
 
-    # What is there.
+    # The objects that are there.
 
     def _boundaries(self) -> list[int]:
         found = map(keys.parse_boundary_key, self._requests.list(keys.BOUNDARY_PREFIX))
@@ -220,7 +261,7 @@ class _Truncation:
         found = ((parse(key), size) for key, size in listed)
         return dict(sorted((number, size) for number, size in found if number is not None))
 
-    # What must be readable.
+    # The objects that must stay readable.
 
     def _check(self, state: LogState, entries: dict[int, int], below: int, end: int, ripe: int) -> None:
         """Read everything that has to stay before entries below ``below`` may go; those below ``end`` go now."""
@@ -242,7 +283,7 @@ class _Truncation:
             {_bundle_key(one.first): 0 for one in found if one.missing},
         )
 
-    # What changes.
+    # The changes.
 
     def _write_boundary(self, state: LogState, allowed: AllowedBoundary) -> None:
         key = keys.boundary_key(allowed.boundary)

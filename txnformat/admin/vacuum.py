@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import datetime
 import logging
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from txnformat import keys
 from txnformat.admin.garbage import Garbage, Limits, VacuumReport, judge
@@ -21,9 +21,9 @@ from txnformat.arguments import check_callable, check_flags
 from txnformat.client.committer import Committer
 from txnformat.core.entry import sha256_hex
 from txnformat.core.intents import MarkVacuum
-from txnformat.core.lifecycle.trim import check_lifecycle
+from txnformat.core.lifecycle.trim import check_removal
 from txnformat.core.lifecycle.vacuum import GRACE_MS_MIN
-from txnformat.core.state import KNOWN_FEATURES, LogState
+from txnformat.core.state import LogState
 from txnformat.core.wire.small_documents import (
     CONDEMNED_KEYS_MAX,
     CondemnedDocument,
@@ -34,17 +34,17 @@ from txnformat.errors import (
     ConflictError,
     InvalidInputError,
     StorageError,
-    UnsupportedFeatureError,
     repr_of,
 )
 from txnformat.protocol.cuts import last_entry_at
 from txnformat.protocol.snapshots import create_object
+from txnformat.store.base import ObjectInfo
 from txnformat.store.unfinished import UnfinishedUpload, discard_upload, unfinished_uploads
-from txnformat.verify.live import live_objects
+from txnformat.verify.live import CompactKeys, live_objects
 from txnformat.verify.report import Progress
 from txnformat.verify.requests import Requests
 
-__all__ = ["GRACE", "GRACE_MIN", "check_maintenance", "vacuum"]
+__all__ = ["GRACE", "GRACE_MIN", "vacuum"]
 
 GRACE = datetime.timedelta(days=7)
 """How long readers may go on by what they have planned, and writers may take from an upload to its commit."""
@@ -98,20 +98,21 @@ class _Vacuum:
 
     def run(self) -> VacuumReport:
         state = self._committer.refresh()
-        check_lifecycle(state)
-        check_maintenance(state)
+        check_removal(state)
         self._requests.advance("objects", 0, 0)
         old_ms = self._requests.attempt(self._store.store_time_ms) - self._grace_ms
-        sizes = self._requests.list("")
+        objects = self._requests.objects("")
         old_entry = self._committer.read(last_entry_at(state, old_ms))
-        state = self._marked(state, sizes, old_entry)
+        state = self._marked(state, objects, old_entry)
         floor = max(state.vacuum_floor, old_entry) if self._dry_run else state.vacuum_floor
         # From here to the first deletion everything is read that is needed: what cannot be read stops the vacuum.
-        live = live_objects(self._requests, state)
-        lists = self._lists(state, sizes)
-        sound = self._has_sound_snapshots(state, sizes)
+        live = live_objects(self._requests, state, CompactKeys())
+        lists = self._lists(state, objects)
+        sound = self._has_sound_snapshots(state, objects)
         limits = Limits(floor, old_entry, old_ms)
-        garbage = judge(sizes, self._uploads(old_ms), live.keys, state, lists, limits, snapshots_sound=sound)
+        garbage = judge(
+            objects, self._uploads(old_ms), live.keys, state, lists, limits, snapshots_sound=sound
+        )
         if not self._dry_run:
             self._condemn(state, garbage)
             self._delete(garbage)
@@ -126,10 +127,13 @@ class _Vacuum:
             tuple(self._notes),
         )
 
-    def _marked(self, state: LogState, sizes: Mapping[str, int], old_entry: int) -> LogState:
-        """Move the floor to the last old entry, unless no object was born at the floor or later; return the newest state."""
-        names = (keys.named_after(key) for key in sizes)
-        useful = any(name is not None and name.born >= state.vacuum_floor for name in names)
+    def _marked(self, state: LogState, objects: Sequence[ObjectInfo], old_entry: int) -> LogState:
+        """Move the floor to the last old entry, unless no object was born at the floor or later and no erasure waits for it; return the newest state."""
+        names = (keys.named_after(info.key) for info in objects)
+        useful = any(name is not None and name.born >= state.vacuum_floor for name in names) or any(
+            one.complete_entry < 0 <= one.rewritten_entry and one.needed_floor > state.vacuum_floor
+            for one in state.erasures.values()
+        )
         if self._dry_run or not useful or old_entry <= state.vacuum_floor:
             return state
         try:
@@ -140,9 +144,9 @@ class _Vacuum:
             logger.debug("another vacuum has moved the floor: %s", error)
         return self._committer.refresh()
 
-    def _lists(self, state: LogState, sizes: Mapping[str, int]) -> dict[str, CondemnedDocument]:
+    def _lists(self, state: LogState, objects: Sequence[ObjectInfo]) -> dict[str, CondemnedDocument]:
         """Return the lists of condemned objects, by key. Another vacuum may delete one meanwhile."""
-        wanted = [key for key in sizes if keys.parse_condemned_key(key) is not None]
+        wanted = [info.key for info in objects if keys.parse_condemned_key(info.key) is not None]
         answers = self._requests.parallel("lists", self._requests.get, wanted)
         return {
             key: decode_condemned(data, key, state.log_id)
@@ -150,10 +154,11 @@ class _Vacuum:
             if data is not None
         }
 
-    def _has_sound_snapshots(self, state: LogState, sizes: Mapping[str, int]) -> bool:
+    def _has_sound_snapshots(self, state: LogState, objects: Sequence[ObjectInfo]) -> bool:
         """Return whether the two newest named snapshots have the bytes that the log names; looks only if older ones are there."""
         named = state.checkpoints
-        born = [name.born for name in map(keys.parse_snapshot_key, sizes) if name is not None]
+        names = (keys.parse_snapshot_key(info.key) for info in objects)
+        born = [name.born for name in names if name is not None]
         if len(named) < 2 or not any(entry < named[0].entry for entry in born):
             return True
         for one in named:
@@ -197,14 +202,3 @@ class _Vacuum:
             pass
         for _ in self._requests.parallel("lists", delete, garbage.lists):
             pass
-
-
-def check_maintenance(state: LogState) -> None:
-    """Raise UnsupportedFeatureError about features that maintenance needs and this version does not have."""
-    unknown = sorted(state.features.maintenance - KNOWN_FEATURES.maintenance)
-    if unknown:
-        raise UnsupportedFeatureError(
-            "the log needs maintenance features that this version does not have",
-            hint="upgrade txnlog",
-            features=unknown,
-        )

@@ -1,4 +1,4 @@
-"""What a process counts while it commits: cheap, and safe for many threads."""
+"""Counters of a process's commits: cheap, and safe for many threads."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["CommitCounter", "CommitCounts", "CommitOutcome", "Summary"]
 
 
 class CommitOutcome(StrEnum):
-    """What became of a commit, as its caller was told."""
+    """The outcome of a commit, as its caller was told."""
 
     COMMITTED = "committed"
-    """In the log by this call."""
+    """This call put it into the log."""
     ALREADY_DONE = "already-done"
     """It was in the log before: a repeat."""
     CONFLICT = "conflict"
@@ -48,12 +48,12 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class CommitCounts:
-    """What one process has done to one log since it opened it."""
+    """Everything that one process has done to one log since it opened it."""
 
     outcomes: Mapping[CommitOutcome, int] = field(default_factory=dict)
     """Commits by what became of them."""
     wait_ms: Summary = field(default_factory=Summary)
-    """From the call of commit to its answer, ms; of all outcomes."""
+    """Time from the call of commit to its answer, ms; over all outcomes."""
     group_size: Summary = field(default_factory=Summary)
     """Commits that were decided together, per group."""
     requests: Mapping[tuple[Operation, KeyClass], int] = field(default_factory=dict)

@@ -17,17 +17,26 @@ from __future__ import annotations
 import contextlib
 import logging
 from _thread import allocate_lock
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn, TypeVar
 
 from txnformat.client.background import Background
 from txnformat.client.commit_counts import CommitCounter
 from txnformat.client.driver import Driver
 from txnformat.clock import Clock, Ids, waited_ms
-from txnformat.core.intents import Action, CommitResult, EndTransaction, Intent, SealSegments, TakeCheckpoint
+from txnformat.core.intents import (
+    Action,
+    CommitResult,
+    EndTransaction,
+    Intent,
+    SealSegments,
+    SpillExtents,
+    TakeCheckpoint,
+    Write,
+)
 from txnformat.core.lifecycle.idle import expirable
 from txnformat.core.lifecycle.vacuum import GRACE_MS_MIN
-from txnformat.core.operations import Cause, Expire, Operation, Seal
+from txnformat.core.operations import Cause, Expire, Operation, Seal, Spill
 from txnformat.core.state import LogState
 from txnformat.errors import (
     ConflictError,
@@ -40,7 +49,6 @@ from txnformat.errors import (
     repr_of,
 )
 from txnformat.forking import renew_after_fork
-from txnformat.protocol.bundles import bundle_due, write_bundles
 from txnformat.protocol.commit import CommitSettings, commit_group
 from txnformat.protocol.effects import ReadClock, Steps, Times
 from txnformat.protocol.expiry import Watch
@@ -49,6 +57,8 @@ from txnformat.protocol.growth import crosses, growing
 from txnformat.protocol.pace import Pace
 from txnformat.protocol.sealing import merge_lists, seal_due, sealable, stable_ends, write_segments
 from txnformat.protocol.snapshots import snapshot_due, write_hint, write_snapshot
+from txnformat.protocol.spilling import log_ends, write_spill
+from txnformat.protocol.tail import bundle_due, write_bundles
 from txnformat.protocol.view import View, waited
 from txnformat.shield import shielded
 from txnformat.store.base import ObjectStore
@@ -59,6 +69,9 @@ __all__ = ["Committer"]
 T = TypeVar("T")
 
 logger = logging.getLogger("txnlog")
+
+SNAPSHOT_PAYLOAD_BYTES, SEAL_PAYLOAD_BYTES = 8 * 2**20, 32 * 2**20
+"""Bytes that a process embeds until it writes a snapshot, so that openers need not read them, and until it seals: its entries wait for that to be truncated."""
 
 WAKE_SECONDS = 0.5
 """How long a thread waits for its answer at a time."""
@@ -151,6 +164,7 @@ class Committer:
         self._view: View | None = None
         self._publishing = allocate_lock()
         self._pace = Pace()  # the leader's
+        self._embedded = {"snapshot": 0, "seal": 0}  # bytes since the last one of each
         self._watch = Watch()
         # Lists and dicts are changed by single calls of C functions, so that they need no lock.
         self._queue: list[_Waiter] = []  # all that have no answer, also those that are being committed
@@ -318,9 +332,15 @@ class Committer:
             waiter.answer = answers.get(waiter.intent.intent_id, unanswered) or _unanswered(waiter.intent)
             waiter.call.wake()
         try:
+            self._note_embedded(intents.values())
             self._maintain_if_due(answers, extents_before)
         except Exception as error:  # noqa: BLE001  # no reason to fail commits that have landed
             logger.warning("background work could not be started, and is tried again later: %r", error)
+
+    def _note_embedded(self, intents: Iterable[Intent]) -> None:
+        more = sum(one.action.payload_bytes for one in intents if isinstance(one.action, Write))
+        for name in self._embedded:
+            self._embedded[name] += more
 
     def _maintain_if_due(self, answers: dict[str, CommitResult | TxnLogError], extents_before: int) -> None:
         """Start what keeps the log small, after the acknowledgement: a snapshot when the tail is long, a seal, a bundle."""
@@ -334,9 +354,12 @@ class Committer:
         ]
         landed = bool(own)
         uniform = self.ids.uniform()
-        if snapshot_due(view.state, landed, uniform):
+        if snapshot_due(view.state, landed, uniform) or self._embedded["snapshot"] > SNAPSHOT_PAYLOAD_BYTES:
+            self._embedded["snapshot"] = 0
             self._background.start("snapshot", self._write_snapshot)
-        if seal_due(view.state, extents_before, landed, uniform, self.settings.seal_extents):
+        is_due = seal_due(view.state, extents_before, landed, uniform, self.settings.seal_extents)
+        if is_due or self._embedded["seal"] > SEAL_PAYLOAD_BYTES:
+            self._embedded["seal"] = 0
             self._background.start("seal", self.seal)
         if landed and crosses(extents_before, view.state.extents, self.settings.seal_extents):
             self._background.start("growth", self._warn_of_growth)
@@ -349,6 +372,10 @@ class Committer:
         for one in growing(view.state, self.settings.seal_extents) if view is not None else ():
             place = f" of {one.topic}/{one.partition}" if one.topic else ""
             logger.warning("the log's state grows (%s%s): %s; %s", one.kind, place, one.cause, one.hint)
+
+    def write_snapshot(self) -> None:
+        """Write a snapshot of the newest state, name it in an entry, and let ``latest`` name it; nothing, if another process is faster. Requests: 1 entry and some 4 more."""
+        shielded(self._write_snapshot)
 
     def _write_snapshot(self) -> None:
         self.expire()  # now and then is enough, and what is gone need not be written
@@ -364,11 +391,11 @@ class Committer:
             self._driver.run(write_hint(checkpoint))
 
     def seal(self, *, merge: bool = False) -> list[Seal]:
-        """Seal everything that can be sealed now, in one entry for each 1,000 partitions or 100,000 batches.
+        """Seal everything that can be sealed now, in one entry for each 1,000 partitions or 100,000 batches; then spill what open transactions hold back.
 
         ``merge``: then merge the segment lists that are too large for writers, too.
 
-        What is appended meanwhile is left for the next time, so that this comes to an end. Fewer, or none, when
+        Records appended meanwhile are left for the next call, so that this one comes to an end. Fewer, or none, when
         another process seals at the same time. Interrupted, it goes on without its caller.
         """
         return shielded(lambda: self._seal(merge))
@@ -381,17 +408,27 @@ class Committer:
                 break
         if merge:
             self._commit_seal(self._driver.run(merge_lists(self.state)), done)
+        ends = log_ends(self.state)
+        while self._commit_spill(self._driver.run(write_spill(self.state, self.settings.seal_extents, ends))):
+            pass
         return done
 
     def _commit_seal(self, seal: Seal | None, done: list[Seal]) -> bool:
-        if seal is None:
-            return False
-        try:
-            self.commit(self.intend(SealSegments(seal)))
-        except (ConflictError, UploadExpiredError) as error:
-            logger.debug("not sealed: %s", error)
+        if seal is None or not self._commit_written(SealSegments(seal)):
             return False
         done.append(seal)
+        return True
+
+    def _commit_spill(self, spill: Spill | None) -> bool:
+        return spill is not None and self._commit_written(SpillExtents(spill))
+
+    def _commit_written(self, action: SealSegments | SpillExtents) -> bool:
+        """Commit what names objects that were written for it; False: another process was faster."""
+        try:
+            self.commit(self.intend(action))
+        except (ConflictError, UploadExpiredError) as error:
+            logger.debug("neither sealed nor spilled: %s", error)
+            return False
         return True
 
     def end_expired(self) -> list[EndTransaction]:

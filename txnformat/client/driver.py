@@ -9,6 +9,7 @@ from txnformat.client.commit_counts import CommitCounter
 from txnformat.client.entry_listing import list_after
 from txnformat.clock import Clock, Ids
 from txnformat.errors import StorageError
+from txnformat.keys import LOG_PREFIX, parse_entry_key
 from txnformat.protocol.effects import (
     CreateObject,
     DrawId,
@@ -24,7 +25,9 @@ from txnformat.protocol.effects import (
     Steps,
     Times,
 )
+from txnformat.segments.payload import payload_of
 from txnformat.store.base import CreateOutcome, CreateResult, ObjectStore, make_durable
+from txnformat.store.recent import recent_payloads
 from txnformat.store.requests import Operation
 
 __all__ = ["Driver"]
@@ -44,6 +47,7 @@ class Driver:
         self.clock = clock
         self.ids = ids
         self._counter = counter or CommitCounter()
+        self._recent = recent_payloads(store)
 
     def run(self, steps: Steps[T]) -> T:
         """Run ``steps`` to their end and return what they return; errors they raise pass through."""
@@ -65,13 +69,12 @@ class Driver:
         match effect:
             case GetObject(key):
                 self._counter.request(Operation.GET, key)
-                return self.store.get(key)
+                data = self.store.get(key)
+                self._keep(key, data)
+                return data
             case CreateObject(key, data):
                 self._counter.request(Operation.CREATE, key)
-                try:
-                    return self.store.create(key, data)
-                except StorageError as error:  # in place of an answer: it may have created the object
-                    return CreateResult(CreateOutcome.AMBIGUOUS, error)
+                return self._create(key, data)
             case PutObject(key, data):
                 self._counter.request(Operation.PUT, key)
                 return self.store.put(key, data)
@@ -91,6 +94,21 @@ class Driver:
                 return self.ids.new()
             case DrawUniform():
                 return self.ids.uniform()
+
+    def _create(self, key: str, data: bytes) -> CreateResult:
+        try:
+            result = self.store.create(key, data)
+        except StorageError as error:  # in place of an answer: it may have created the object
+            return CreateResult(CreateOutcome.AMBIGUOUS, error)
+        if result.outcome is CreateOutcome.CREATED:
+            self._keep(key, data)
+        return result
+
+    def _keep(self, key: str, data: bytes | None) -> None:
+        """Keep the payload of an entry for the readers of this process."""
+        number = parse_entry_key(key) if data is not None and key.startswith(LOG_PREFIX) else None
+        if number is not None and data is not None:
+            self._recent.keep(number, payload_of(data))
 
     def _simultaneous(self, requests: tuple[GetObject | ListObjects, ...]) -> list[Any]:
         def attempt(request: GetObject | ListObjects) -> Any:

@@ -25,7 +25,7 @@ CODECS = {0: "lz4", 1: "zstd"}
 FIELDS_MAX = 1_000
 """Columns of a file (inclusive)."""
 NAME_BYTES_MAX = 249
-"""Of a column's name (inclusive): many fields may have one and the same long name."""
+"""Longest name of a column (inclusive): many fields may have one and the same long name."""
 
 WHOLE_BYTES_MAX = 64 * 1024 * 1024
 """Decompressed bytes of a file (inclusive), unless they are at most RATIO_MAX times as many as the file has."""

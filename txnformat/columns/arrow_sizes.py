@@ -16,7 +16,7 @@ T = TypeVar("T")
 KNOWN_MAX = 1_000
 
 BITMAP_BYTES = 3
-"""What the bitmap of nulls counts for a value at most: two bytes where a chunk has a single one, and a margin."""
+"""Bytes counted for a value's bit in the bitmap of nulls, at most: two bytes where a chunk has a single one, and a margin."""
 
 _OFFSETS = {pa.string().id: 4, pa.binary().id: 4, pa.large_string().id: 8, pa.large_binary().id: 8}
 """Width of the offsets of a type's values, in bytes."""
@@ -25,7 +25,7 @@ _PLACES = {4: struct.Struct("=i").unpack_from, 8: struct.Struct("=q").unpack_fro
 
 
 class OfSchema(Generic[T]):
-    """What a function says of a schema, kept by the schema's identity: a topic's schema is one object for all of its commits."""
+    """Results of a function of a schema, kept by the schema's identity: a topic's schema is one object for all of its commits."""
 
     def __init__(self, function: Callable[[pa.Schema], T]) -> None:
         self._function = function
@@ -42,7 +42,7 @@ class OfSchema(Generic[T]):
 
 
 class _Flat(NamedTuple):
-    """What is known of tables of a schema without nested types."""
+    """Sizes that are known for tables of a schema without nested types."""
 
     row_bytes: int
     """Bytes of a row at most, but for those of texts and binaries."""

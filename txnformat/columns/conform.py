@@ -1,6 +1,6 @@
 """A user's data brought to the schema of a topic, without losing anything, or one error that says all.
 
-What fits by type is cast; a value that the topic's type cannot hold exactly is an error, never rounded or cut.
+Values that fit by type are cast; a value that the topic's type cannot hold exactly is an error, never rounded or cut.
 """
 
 from __future__ import annotations

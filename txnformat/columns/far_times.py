@@ -56,7 +56,7 @@ _BOUNDS = {
         np.int64, 8, struct.Struct("=q").unpack_from, INSTANT_US_MIN, INSTANT_US_MAX
     ),
 }
-"""By the number of a type in a topic's schema."""
+"""Bounds, by the number of a type in a topic's schema."""
 
 
 class FarTime(NamedTuple):
@@ -64,7 +64,7 @@ class FarTime(NamedTuple):
 
     column: str
     row: int
-    """From 0, of what was looked at."""
+    """Number of the row, from 0, in the rows that were looked at."""
     text: str
 
     def __str__(self) -> str:

@@ -49,7 +49,7 @@ _BYTES = (*_TEXTS, pt.is_binary, pt.is_large_binary, pt.is_binary_view, pt.is_fi
 
 _WORD = 2**64
 _STEP = np.uint64(0x9E3779B97F4A7C15)
-"""What tells the parts of a list or of a text apart: the key of part i, from 0, is (i + 1) times this."""
+"""The constant that tells the parts of a list or of a text apart: the key of part i, from 0, is (i + 1) times this."""
 _FOLD = np.uint64(0xD6E8FEB86659FD93)
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _NULL = np.uint64(0xA0761D6478BD642F)
@@ -57,7 +57,7 @@ _NULL = np.uint64(0xA0761D6478BD642F)
 _ENTRY = np.uint64(0xE7037ED1A0B428DB)
 """The key of every entry of a map: their order says nothing."""
 _BYTE_MASKS = np.array([2 ** (8 * count) - 1 for count in range(8)] + [_WORD - 1], np.uint64)
-"""By how many of its bytes, the lowest ones, a word has: those bytes."""
+"""Masks that keep the lowest bytes of a word; the index is the number of bytes."""
 
 
 class Multiset(NamedTuple):
@@ -65,7 +65,7 @@ class Multiset(NamedTuple):
 
     records: int
     first: int
-    """Of the sum, [0, 2^64)."""
+    """First half of the sum, [0, 2^64)."""
     second: int
 
     def __add__(self, other: object) -> Multiset:
@@ -92,9 +92,9 @@ class _Values(NamedTuple):
 
     first: Words
     second: Words | None
-    """None: 0 everywhere."""
+    """Second words. If None, all are 0."""
     valid: npt.NDArray[np.bool_] | None
-    """None: nothing is null."""
+    """Whether each value is not null. If None, no value is null."""
 
 
 def multiset_of(rows: pa.Table | pa.RecordBatch) -> Multiset:

@@ -2,8 +2,8 @@
 
 Arrow converts objects of Python in C++. Some of them end the process there, some are cut to something else, and some take memory
 or time without bound. Here each is found by its type and by its shape alone: a decimal by its digits and exponent, a list by
-its declared length. What is neither a list, a tuple nor a dict is copied into one first, and a value of a derived class into its plain
-one, so that Arrow converts what was checked: it calls methods of some values, and those of a derived class may tell anything.
+its declared length. Any other sequence or mapping is first copied into a list or a dict, and a value of a derived class into its plain one. Arrow then converts
+exactly what was checked: it calls methods of some values, and those of a derived class may return anything.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ _ADVICE = (
     (re.compile(r"geo(?:metry|graphy)\(.*\)"), "write st_asbinary(c), and st_srid(c) beside it"),
     (re.compile("udt"), "write its parts: arrays and structs, such as vector_to_array returns"),
 )
-"""By Spark type: what to write instead of column ``c``."""
+"""The advice by Spark type: what to write instead of column ``c``."""
 
 
 def from_spark_json(value: Mapping[str, Any]) -> pa.Schema:

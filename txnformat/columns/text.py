@@ -31,9 +31,9 @@ class BadText(NamedTuple):
 
     column: str
     row: int
-    """From 0, of what was looked at."""
+    """Number of the row, from 0, in the rows that were looked at."""
     value: bytes | None
-    """None: the text is inside a list, a map or a struct."""
+    """The bytes of the text. If None, the text is inside a list, a map or a struct."""
 
     def __str__(self) -> str:
         """Return what is wrong, without column and row."""

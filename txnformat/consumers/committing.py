@@ -1,4 +1,4 @@
-"""What a consumer does with its group's positions: the part of its methods that needs a group."""
+"""How a consumer reads and commits its group's positions: the part of its methods that needs a group."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from txnformat.clock import waited_ms
 from txnformat.columns.pylist import to_pylist
 from txnformat.consumers.committing import Committing, nothing_to_read
 from txnformat.consumers.handing import Front, Handed
+from txnformat.consumers.looks import LOOK_INTERVAL_MS
 from txnformat.consumers.membership import Membership
 from txnformat.consumers.positions import Names, as_pairs, named_partitions
 from txnformat.consumers.reading import LOOK_MS, Reading
@@ -73,6 +74,9 @@ class Consumer(Committing):
         the next consumer that joins takes over at once.
     default_api_timeout_ms : int
         How long to wait for positions that are pending in a transaction.
+    look_interval_ms : int
+        Longest wait between two looks at a log without news, ms, from 10 to 60,000; each look is a request. The consumer looks sooner where
+        commits come regularly, and every 20 ms on a local disk, where a look costs nothing.
     columns : sequence of str, optional
         What batches have: names of the topics' own and of metadata columns. By default all own ones, then ``_topic``,
         ``_partition``, ``_offset`` and ``_timestamp``.
@@ -100,6 +104,7 @@ class Consumer(Committing):
         max_poll_records: int = 500,
         session_timeout_ms: int = 45_000,
         default_api_timeout_ms: int = 60_000,
+        look_interval_ms: int = LOOK_INTERVAL_MS,
         columns: Sequence[str] | None = None,
         offsets_log: TxnLog | None = None,
     ) -> None:
@@ -112,6 +117,7 @@ class Consumer(Committing):
             max_poll_records=max_poll_records,
             session_timeout_ms=session_timeout_ms,
             default_api_timeout_ms=default_api_timeout_ms,
+            look_interval_ms=look_interval_ms,
             columns=columns,  # type: ignore[arg-type]
         )
         for one in (log,) if offsets_log is None else (log, offsets_log):
@@ -331,7 +337,7 @@ class Consumer(Committing):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # What was handed out last may be what the block has failed at: it is for the next consumer.
+        # The block may have failed at the batch that was handed out last: that batch is for the next consumer.
         self._close(commits=error is None)
 
     # --- how they are done -------------------------------------------------------------------------------------------

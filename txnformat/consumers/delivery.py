@@ -1,4 +1,4 @@
-"""What a subscription hands out next. Not safe for threads.
+"""Which records a subscription hands out next. Not safe for threads.
 
 Visible records that are neither acknowledged nor pending, and that this instance has not handed out before.
 Nothing of this is in the log: there is no lease on records. A record that was handed out and not acknowledged is handed
@@ -42,9 +42,9 @@ class _Partition:
     passed: Ranges = field(default_factory=lambda: NO_RANGES)
     """Read by this instance: handed out, or passed over since it was not to be, or nothing to be read."""
     taken: Ranges = field(default_factory=lambda: NO_RANGES)
-    """What was known as acknowledged or pending: what of it is so no more has become free."""
+    """The offsets known as acknowledged or pending; an offset of them that is so no more has become free."""
     seen: PartitionAcks | None = None
-    """Where ``taken`` is from; None: from more than that."""
+    """The state that ``taken`` is from. If None, it is from more than one."""
 
 
 class Delivery:
@@ -53,7 +53,7 @@ class Delivery:
     def __init__(self, log: TxnLog, topic_id: str, columns: Sequence[str] | None) -> None:
         self._log = log
         self._topic_id = topic_id
-        self._fetcher = Fetcher(log.sidecars, IsolationLevel.READ_COMMITTED, columns)
+        self._fetcher = Fetcher(log.sidecars, log.refresh, IsolationLevel.READ_COMMITTED, columns)
         self._turns: Turns = OrderedDict()
         self._partitions: dict[int, _Partition] = {}
         self._created_entry: int | None = None

@@ -12,10 +12,10 @@ Rules of this file:
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -25,11 +25,11 @@ from txnformat.core.records.scan import Stored, readable_end
 from txnformat.core.state import LogState, TopicState
 from txnformat.errors import InternalError, TxnLogError
 from txnformat.persistent import Rows
+from txnformat.reading.open_files import AHEAD_MAX, FETCHED_MAX, OpenFiles
 from txnformat.reading.plan import ReadPlan, plan_range
-from txnformat.reading.rows import output_schema, read_rows
+from txnformat.reading.resolving import Reading, Resolver, on_newest, read_resolved
+from txnformat.reading.rows import output_schema
 from txnformat.reading.sealed import SidecarCache
-from txnformat.segments.reader import SegmentFileReader
-from txnformat.store.base import ObjectStore
 from txnformat.types import FileRecord, IsolationLevel, OffsetRange, TopicPartition
 
 __all__ = ["Assigned", "Fetched", "Fetcher", "Turns"]
@@ -47,8 +47,10 @@ BATCH_BYTES_MAX = 32 * 2**20
 """Arrow bytes beyond which no further partition's records join a batch."""
 SKIPPED_MAX = 2**16
 """Offsets that a read passes over rather than be begun anew behind them."""
-FOOTERS_BYTES_MAX = 16 * 2**20
-"""Footers of segment files that are kept: a file often holds records of many partitions."""
+FILES_BYTES_MAX = 48 * 2**20
+"""Small files, and footers of larger ones, that are kept: a file often holds records of many partitions."""
+CHUNK_FILES_MAX = FETCHED_MAX
+"""Small files of a chunk: 64 of 256 KiB are a third of what is kept, so they are still there when the next partition reads them."""
 
 UNKNOWN = object()
 """No state of a partition."""
@@ -106,36 +108,13 @@ Turns = OrderedDict[TopicPartition, Assigned]
 """The partitions of a consumer, in the order in which it is their turn."""
 
 
-class Footers:
-    """Readers of segment files with their footers, the last used ones. Safe for use by many threads."""
-
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
-        self._lock = threading.Lock()
-        self._bytes = 0
-        self._kept: OrderedDict[tuple[FileRecord, int], tuple[SegmentFileReader, int]] = OrderedDict()
-
-    def open(self, file: FileRecord, schema: pa.Schema) -> SegmentFileReader:
-        """Return the reader of a file. No request."""
-        name = (file, len(schema))
-        with self._lock:
-            if name not in self._kept:
-                self._kept[name] = SegmentFileReader(self._store, file, schema), file.footer_bytes
-                self._bytes += file.footer_bytes
-            self._kept.move_to_end(name)
-            while len(self._kept) > 1 and self._bytes > FOOTERS_BYTES_MAX:
-                _, (_, size) = self._kept.popitem(last=False)
-                self._bytes -= size
-            return self._kept[name][0]
-
-
 class Read:
     """An open read of consecutive offsets of one partition, chunk by chunk.
 
     ``plan`` is of this partition alone; ``asked`` is what the consumer wants. Batches that come out have ``_offset``, too.
     """
 
-    def __init__(self, plan: ReadPlan, asked: pa.Schema, footers: Footers, store: ObjectStore) -> None:
+    def __init__(self, plan: ReadPlan, asked: pa.Schema, files: OpenFiles, resolver: Resolver) -> None:
         (part,) = plan.partitions
         self.asked = asked
         self.weight = 0
@@ -148,8 +127,8 @@ class Read:
         self._end = part.range.end
         self.offset = part.range.start if self._left else self._end
         """The position that goes with what was taken."""
-        self._footers = footers
-        self._store = store
+        self._open_files = files
+        self._resolver = resolver
         self._chunk: Iterator[pa.RecordBatch] | None = None
         self.rest: pa.RecordBatch | None = None
         """The next records, as far as they are decoded."""
@@ -161,7 +140,7 @@ class Read:
 
     @property
     def next_weight(self) -> int:
-        """What ``weight`` would be with the next chunk."""
+        """Return what ``weight`` would be with the next chunk."""
         return _weight(self._next_chunk())
 
     def take(self, rows_max: int) -> pa.RecordBatch | None:
@@ -239,22 +218,43 @@ class Read:
         return batch
 
     def _next_chunk(self) -> Rows:
-        """Return the next rows of the plan, of about CHUNK_BYTES; at least one."""
-        sizes = np.cumsum(self._rows["size"])
-        return self._rows[: max(1, int(np.searchsorted(sizes, CHUNK_BYTES, side="right")))]
+        """Return the next rows of the plan, of about CHUNK_BYTES; at least one. Rows of small files are fewer: as many as are read at once."""
+        rows = self._rows
+        if not len(rows):
+            return rows
+        file_of, is_at_hand = self._plan.files.__getitem__, self._open_files.is_at_hand
+        is_small = is_at_hand(file_of(int(rows["file"][0])))
+        bytes_max = min(WHOLE_BYTES, CHUNK_BYTES) if is_small else CHUNK_BYTES
+        count = int(np.searchsorted(np.cumsum(rows["size"]), bytes_max, side="right"))
+        rows = rows[: max(1, count)]
+        files = rows["file"]
+        begins = np.flatnonzero(np.append(True, files[1:] != files[:-1]))
+        for count, place in enumerate(begins.tolist()):
+            if count == (CHUNK_FILES_MAX if is_small else len(rows)):
+                return rows[:place]
+            if is_at_hand(file_of(int(files[place]))) != is_small:
+                return rows[:place]
+        return rows
+
+    def files_ahead(self) -> list[FileRecord]:
+        """Return the files of the next chunk, where none is begun."""
+        if self._chunk is not None or self.rest is not None:
+            return []
+        numbers = dict.fromkeys(self._next_chunk()["file"].tolist())
+        return [self._plan.files[number] for number in numbers]
 
     def _begin(self, rows: Rows) -> Iterator[pa.RecordBatch]:
         topic = self._plan.topic
-        batches = read_rows(
-            self._store,
+        self._open_files.fetch(self._plan.files[number] for number in dict.fromkeys(rows["file"].tolist()))
+        reading = Reading(
+            self._resolver,
             topic.name,
             topic.schema,
             self._number,
-            rows,
-            self._plan.files.__getitem__,
             list(dict.fromkeys([*self.asked.names, "_offset"])),
-            open_file=self._footers.open,
+            options={"files": self._open_files},
         )
+        batches = read_resolved(reading, rows, self._plan.files.__getitem__)
         return iter(list(batches)) if self.weight <= WHOLE_BYTES else batches
 
 
@@ -264,17 +264,17 @@ def _weight(rows: Rows) -> int:
 
 
 class Fetched(NamedTuple):
-    """What was fetched, before positions have moved behind it."""
+    """A fetched batch, before positions have moved behind it."""
 
     batch: pa.RecordBatch | None
     positions: Mapping[TopicPartition, int]
     """Where partitions go on."""
     served: Sequence[TopicPartition]
-    """Those with records in the batch."""
+    """The partitions with records in the batch."""
     drained: Mapping[TopicPartition, object]
-    """Those of which nothing is left, with the state at which that is so."""
+    """The partitions of which nothing is left, with the state at which that is so."""
     schema: pa.Schema | None
-    """Of the batch."""
+    """Schema of the batch."""
 
     def move(self, assigned: Turns) -> None:
         """Move the positions; served partitions go to the end. Can be repeated."""
@@ -287,18 +287,23 @@ class Fetched(NamedTuple):
 
 
 class Fetcher:
-    """Makes batches for a consumer out of what is known of the log. It never looks at the log itself.
+    """Makes batches for a consumer out of what is known of the log.
 
-    Batches have ``columns``; None: the topic's own and METADATA_COLUMNS.
+    It looks at the log itself only by ``refresh``, where an object that it was about to read is gone. Batches have ``columns``; None: the topic's own and METADATA_COLUMNS.
     """
 
     def __init__(
-        self, sidecars: SidecarCache, isolation: IsolationLevel, columns: Sequence[str] | None
+        self,
+        sidecars: SidecarCache,
+        refresh: Callable[[], LogState],
+        isolation: IsolationLevel,
+        columns: Sequence[str] | None,
     ) -> None:
         self._sidecars = sidecars
+        self._refresh = refresh
         self._isolation = isolation
         self._columns = columns
-        self._footers = Footers(sidecars.store)
+        self._files = OpenFiles(sidecars.store, keeps=True, bytes_max=FILES_BYTES_MAX)
         self._begun: set[TopicPartition] = set()  # those with a chunk in memory, and some that had one
 
     def schema(self, topic: TopicState) -> pa.Schema:
@@ -315,6 +320,7 @@ class Fetcher:
         that there is no time left to add the records of other partitions. Requests: those of the data, and of sidecars.
         """
         filling = _Filling(rows_max)
+        self._fetch_ahead(state, assigned)
         for one in list(assigned.values()):
             if filling.topic_id not in (None, one.key.topic_id) or not one.may_have_more(state):
                 continue
@@ -331,21 +337,50 @@ class Fetcher:
             filling.batch(), filling.positions, tuple(filling.served), filling.drained, filling.schema
         )
 
+    def _fetch_ahead(self, state: LogState, assigned: Turns) -> None:
+        """Fetch small files of the partitions whose turn is next together: one after the other each would wait for a request."""
+        if self._sidecars.store.reads_in_flight == 1:
+            return
+        wanted: dict[str, FileRecord] = {}
+        for one in list(assigned.values()):
+            if one.position is None or not one.may_have_more(state):
+                continue
+            if one.read is not None and one.read.offset != one.position:
+                one.drop()
+            try:
+                if one.read is None or one.read.is_over:
+                    start = one.position if one.read is None else one.read.offset
+                    one.read = self._open(one.key, start, state)
+            except TxnLogError:
+                break  # its turn meets the error
+            if one.read is not None:
+                wanted |= {file.key: file for file in one.read.files_ahead()}
+            if len(wanted) >= AHEAD_MAX:
+                break
+        self._files.fetch(wanted.values())
+
     def _fill(self, state: LogState, assigned: Turns, one: Assigned, filling: _Filling) -> None:
-        """Add a partition's next records, as many as fit."""
+        """Add a partition's next records, as many as fit.
+
+        After half of the files that can be kept it is the next partition's turn, which finds them there.
+        """
+        opened = self._files.opened_bytes
         if one.read is not None and one.read.offset != one.position:
             one.drop()
         while filling.room:
             if one.read is None or one.read.is_over:
                 start = one.position if one.read is None else one.read.offset
-                read = self._open(state, one.key, start)
+                read = on_newest(self._refresh, partial(self._open, one.key, start), state)
                 if read is None:
                     filling.drained[one.key] = state.partitions.get(one.key)
                     return
                 one.read = read
             elif filling.schema is not None and not filling.schema.equals(one.read.asked):
                 return  # the topic has changed: its newer records come in a batch of their own
-            elif not one.read.weight and not self._may_begin(one.read, assigned, filling):
+            elif not one.read.weight and (
+                self._files.opened_bytes - opened > FILES_BYTES_MAX // 2
+                or not self._may_begin(one.read, assigned, filling)
+            ):
                 return
             else:
                 self._begun.add(one.key)
@@ -371,7 +406,7 @@ class Fetcher:
         self._begun = set(begun)
         return not filling.is_blocked
 
-    def _open(self, state: LogState, key: TopicPartition, start: int | None) -> Read | None:
+    def _open(self, key: TopicPartition, start: int | None, state: LogState) -> Read | None:
         """Plan the next sealed segment of a partition, or all that is not sealed; None when there is nothing yet.
 
         Requests: 1 GET for a segment, and for each batch table, that is not kept.
@@ -384,7 +419,8 @@ class Fetcher:
             parts = self._sidecars.segments(state, key, OffsetRange(start, partition.sealed_end))
             end = min(end, parts[0].range.end)
         plan = plan_range(self._sidecars, state, key, OffsetRange(start, end), self._isolation)
-        return Read(plan, self.schema(plan.topic), self._footers, self._sidecars.store)
+        resolver = Resolver(self._sidecars, self._refresh, key.topic_id, self._isolation, plan.entry)
+        return Read(plan, self.schema(plan.topic), self._files, resolver)
 
 
 class _Filling:

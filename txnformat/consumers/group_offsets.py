@@ -27,7 +27,7 @@ class OffsetAndMetadata(NamedTuple):
 
 Offset = int | OffsetAndMetadata
 Offsets = Mapping[tuple[str, int], Offset]
-"""By (topic, partition): the next offset to read."""
+"""The next offset to read, by (topic, partition)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class GroupMetadata:
 
     group: str
     generation: int | None = None
-    """None: the committer is not the group's one member."""
+    """Generation of the committer. If None, it is not the group's one member."""
 
 
 @runtime_checkable
@@ -46,7 +46,7 @@ class OffsetSource(Protocol):
     def group_offsets(self, log_id: str) -> GroupOffsets:
         """Return positions as an intent has them: of this log by (topic, partition), foreign ones by name.
 
-        What is expected (None: nothing) must be committed now. Raises InvalidInputError with every problem of the form, NotFoundError about a topic.
+        The expected positions (None: no position) must be committed now. Raises InvalidInputError with every problem of the form, NotFoundError about a topic.
         """
         ...
 
@@ -167,7 +167,7 @@ def offsets_of(source: object, log_id: str, *others: object) -> GroupOffsets:
         )
     if any(other is not None for other in others):
         raise InvalidInputError(
-            "a consumer gives its own positions, so no others may be given",
+            "a consumer sends its own positions: offsets cannot be given as well",
             kind="invalid-offsets",
             hint="give consumer.group_metadata, and the positions",
         )

@@ -30,7 +30,7 @@ class _Open(NamedTuple):
 
     one: Assigned
     rest: pa.RecordBatch | None
-    """None: something must be fetched."""
+    """The rest of the fetched records. If None, the consumer must fetch."""
     taken: int = 0
     """Records of it that were handed out since it was fetched."""
     offset: int = 0
@@ -83,9 +83,9 @@ class Front(NamedTuple):
     looked: Instant
     """When the log was last looked at."""
     state: LogState
-    """What was known then."""
+    """The state as it was known then."""
     group_state: LogState | None
-    """What was known then of the log that has the group."""
+    """The state, as it was known then, of the log that has the group."""
 
 
 def handed_out(batch: pa.RecordBatch, fetched: Fetched, assigned: Turns, state: LogState | None) -> Handed:

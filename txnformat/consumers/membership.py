@@ -53,12 +53,12 @@ KEEP_AGAIN_MS = 3_600_000
 
 
 class Membership:
-    """What a consumer of the log ``source`` does in the name of a group, which is in ``log``. Not safe for threads."""
+    """The actions of a consumer of the log ``source`` in the name of a group, which is in ``log``. Not safe for threads."""
 
     def __init__(self, group: str, log: TxnLog, source: TxnLog, settings: ConsumerSettings) -> None:
         self.log = log
         self.generation: int | None = None
-        """None: the consumer is not a member, and does not look for one."""
+        """Generation in which the consumer is the member. If None, it is not a member, and does not look for one."""
         self._group = group
         self._source = source
         self._settings = settings
@@ -66,7 +66,7 @@ class Membership:
         self._member = f"consumer-{log.committer.ids.new()[:8]}"
         self._kept: Instant | None = None
         self.caller = Caller()
-        """Who waits for the call that is under way."""
+        """The caller of the call that is under way."""
         self._unsettled: tuple[GroupOffsets | None, Intent] | None = None
         """A commit (None: a join) that may have landed."""
 
@@ -101,7 +101,7 @@ class Membership:
     def leave(self) -> None:
         """Be the member no more. Requests: 1 entry; none when another consumer is it already. It never fails.
 
-        Who does not get through is forgotten by its session timeout.
+        A member that does not get through is removed when its session timeout is over.
         """
         if self.generation is not None and self.is_member():
             try:

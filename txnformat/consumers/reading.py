@@ -1,14 +1,16 @@
-"""What a consumer reads, where it stands in it, and how it waits: everything but the checks of its public methods."""
+"""The partitions a consumer reads, its positions in them, and how it waits: everything but the checks of its public methods."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
-from txnformat.clock import Instant, waited_ms
+from txnformat.clock import Instant, steady_ms, waited_ms
 from txnformat.consumers.fetching import Assigned, Fetched, Fetcher, Turns
 from txnformat.consumers.handing import Handed, handed_out
+from txnformat.consumers.looks import Looks
 from txnformat.consumers.positions import Names, as_pairs, is_in_range, reset_position
 from txnformat.consumers.settings import ConsumerSettings
 from txnformat.core.records.scan import readable_end
@@ -16,6 +18,7 @@ from txnformat.core.records.state import PartitionState
 from txnformat.core.state import LogState, TopicState
 from txnformat.errors import InvalidInputError, OffsetOutOfRangeError, repr_of
 from txnformat.log import TxnLog
+from txnformat.reading.resolving import on_newest
 from txnformat.reading.times import first_at
 from txnformat.reading.visible import count_records
 from txnformat.types import OffsetRange, TopicPartition
@@ -24,17 +27,15 @@ __all__ = ["Reading"]
 
 LOOK_MS = 1_000
 """How long a consumer that has enough to hand out does not look at the log."""
-WAIT_MS_MIN = 50
-"""Wait after the first look that finds nothing; each further one doubles it."""
-WAIT_MS_MAX = 1_000
-"""Longest wait between looks of an idle consumer."""
+JUST_NOW_MS = 50
+"""A poll that begins so soon after a look does not look again at once."""
 
 FILL_MS = 200
 """How long, at least, further partitions' records may join a batch: what is there is no matter of patience."""
 
 
 class _Assignment(NamedTuple):
-    """What is read: replaced as a whole."""
+    """The assigned partitions: replaced as a whole."""
 
     topics: frozenset[str]
     assigned: Turns
@@ -51,11 +52,13 @@ class Reading:
         self._handing: Handed | None = None
         self._settings = settings
         self._clock = log.committer.clock
-        self._fetcher = Fetcher(log.sidecars, settings.isolation, settings.columns)
+        self._fetcher = Fetcher(log.sidecars, log.refresh, settings.isolation, settings.columns)
         self.looked: Instant | None = None
         """When the log was last looked at."""
-        self._wait_ms = WAIT_MS_MIN
-        self._seen: dict[str, TopicState] | None = None
+        self._looks = Looks(settings.look_interval_ms, is_free=log.store.reads_in_flight == 1)
+        self._asked_ms = steady_ms(self._clock.now())
+        """When the last look began."""
+        self._seen: Mapping[str, TopicState] | None = None
         """The topics among which those of all partitions were found: a mapping is replaced when a topic comes, goes or grows."""
 
     # --- what is read ------------------------------------------------------------------------------------------------
@@ -67,7 +70,7 @@ class Reading:
 
     @property
     def assigned(self) -> Turns:
-        """What is read, in the order of turns."""
+        """The assigned partitions, in the order of turns."""
         return self._assignment.assigned
 
     @property
@@ -184,9 +187,14 @@ class Reading:
 
     def first_at(self, key: TopicPartition, state: LogState, time_us: int) -> int | None:
         """Return the first offset at or after a time, of those that can be read."""
-        partition = _partition(state, key)
-        within = OffsetRange(partition.log_start, readable_end(partition, self._settings.isolation))
-        return first_at(self.log.sidecars, state, state.topics[key.topic_id], key.partition, within, time_us)
+
+        def found(state: LogState) -> int | None:
+            partition = _partition(state, key)
+            within = OffsetRange(partition.log_start, readable_end(partition, self._settings.isolation))
+            topic = state.topics[key.topic_id]
+            return first_at(self.log.sidecars, state, topic, key.partition, within, time_us)
+
+        return on_newest(self.log.refresh, found, state)
 
     def lag(self) -> dict[Names, int]:
         """Return how many records each partition still has for the consumer."""
@@ -196,8 +204,14 @@ class Reading:
             start, (_, end) = self.placed(one, state), self.ends(one, state)
             left = 0
             if start < end:
-                within = OffsetRange(start, end)
-                left = count_records(self.log.sidecars, state, one.key, within, self._settings.isolation)
+                counted = partial(
+                    count_records,
+                    self.log.sidecars,
+                    key=one.key,
+                    within=OffsetRange(start, end),
+                    isolation=self._settings.isolation,
+                )
+                left = on_newest(self.log.refresh, counted, state)
             found[one.names] = left
         return found
 
@@ -208,6 +222,7 @@ class Reading:
 
         Raises NotFoundError of kind ``topic-gone``, but for ``anew``: the caller is about to choose other topics.
         """
+        self._asked_ms = steady_ms(self._clock.now())
         state = self.log.refresh()
         self.looked = self._clock.now()
         for topic_id in self.topics:
@@ -242,8 +257,8 @@ class Reading:
     ) -> Handed | None:
         """Return the next records; None when there are none by then. A call with ``timeout_ms`` 0 looks once.
 
-        Waits grow with every look that finds nothing, from call to call, until records come. What was handed out and
-        not taken is handed out again. With ``cuts_ahead`` further batches may be cut from what lies ready; ``is_over`` says that there is no
+        Between two looks it waits as :mod:`txnformat.consumers.looks` says. A batch that was handed out and not taken is handed out again. With
+        ``cuts_ahead`` further batches may be cut from what lies ready; ``is_over`` says that there is no
         caller any more who waits for an answer.
         """
         if self._handing is not None and self._handing.batch.num_rows <= records_max:
@@ -251,15 +266,15 @@ class Reading:
         self._handing = None
         start = self._clock.now()
         since_ms = LOOK_MS if self.looked is None else waited_ms(self.looked, start)
-        # Who polls without a break looks at the end of each wait, and not once more at the beginning of the next.
-        looked = bool(timeout_ms) and since_ms < WAIT_MS_MIN
+        # A consumer that polls without a break looks at the end of each wait, and not once more at the beginning of the next.
+        looked = bool(timeout_ms) and since_ms < JUST_NOW_MS
         if since_ms >= LOOK_MS:
             self.look()
             looked = True
         while True:
             fetched = self._fetch(start, timeout_ms, records_max)
             if fetched.batch is not None:
-                self._wait_ms = WAIT_MS_MIN
+                self._looks.news(self.log.state.timestamp_ms, self._asked_ms)
                 state = self.log.state if cuts_ahead else None
                 self._handing = handed_out(fetched.batch, fetched, self.assigned, state)
                 return self._handing
@@ -268,8 +283,8 @@ class Reading:
                 left_ms = timeout_ms - waited_ms(start, self._clock.now())
                 if left_ms <= 0 or is_over():
                     return None
-                self._clock.sleep(min(left_ms, self._wait_ms) / 1_000)
-                self._wait_ms = min(2 * self._wait_ms, WAIT_MS_MAX)
+                self._looks.nothing()
+                self._clock.sleep(min(left_ms, self._looks.wait_ms(steady_ms(self._clock.now()))) / 1_000)
             self.look()
             looked = True
 
@@ -279,15 +294,25 @@ class Reading:
             for one in self.assigned.values():
                 _partition(state, one.key)
             self._seen = state.topics
-        for one in self.assigned.values():
-            if one.may_have_more(state):
-                self.placed(one, state)
-        return self._fetcher.fetch(
-            state,
-            self.assigned,
-            records_max,
-            lambda: waited_ms(start, self._clock.now()) >= max(timeout_ms, FILL_MS),
-        )
+
+        def fetched(state: LogState) -> Fetched:
+            for one in self.assigned.values():
+                if one.may_have_more(state):
+                    self.placed(one, state)
+            return self._fetcher.fetch(
+                state,
+                self.assigned,
+                records_max,
+                lambda: waited_ms(start, self._clock.now()) >= max(timeout_ms, FILL_MS),
+            )
+
+        try:
+            return fetched(state)
+        except OffsetOutOfRangeError:
+            # A trim and a vacuum have overtaken the read: its partition goes on where the policy for that says.
+            if self.log.state.entry == state.entry:
+                raise
+            return fetched(self.log.state)
 
 
 def _partition(state: LogState, key: TopicPartition) -> PartitionState:

@@ -1,4 +1,4 @@
-"""What a consumer is told once, as plain values."""
+"""Settings of a consumer, as plain values."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from txnformat import keys
 from txnformat.arguments import check_settings, is_flag, is_text
+from txnformat.consumers.looks import LOOK_INTERVAL_BOUNDS, LOOK_INTERVAL_MS
 from txnformat.core.groups.checks import SESSION_TIMEOUT_MS_MAX
 from txnformat.errors import InvalidInputError, repr_of
 from txnformat.types import IsolationLevel
@@ -16,7 +17,7 @@ from txnformat.types import IsolationLevel
 __all__ = ["ConsumerSettings", "OffsetReset"]
 
 LEVELS = (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
-"""Those that follow a log as it grows."""
+"""The isolation levels that follow a log as it grows."""
 
 
 class OffsetReset(StrEnum):
@@ -33,7 +34,7 @@ class ConsumerSettings:
     """Settings of a :class:`~txnformat.consumers.consumer.Consumer`. Every problem is in an InvalidInputError of kind ``invalid-settings``."""
 
     group: str | None = None
-    """The group whose positions are committed; None: positions live in the consumer alone. Kafka's group.id."""
+    """The group whose positions are committed. If None, positions live in the consumer alone. Kafka's group.id."""
     isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
     """read_committed: up to the last stable offset, without aborted records. read_uncommitted: all, up to the end."""
     auto_offset_reset: OffsetReset = OffsetReset.EARLIEST
@@ -48,8 +49,10 @@ class ConsumerSettings:
     """How long to wait for positions that are pending in a transaction, ms."""
     max_poll_records: int = 500
     """Most records of one poll. Kafka's max.poll.records."""
+    look_interval_ms: int = LOOK_INTERVAL_MS
+    """Longest wait between two looks at a log without news, ms, 10 to 60,000 (inclusive): each look is a request. Kafka's fetch.max.wait.ms."""
     columns: tuple[str, ...] | None = None
-    """Of the batches, in the wanted order: topics' own and metadata columns; None: all own ones and four of metadata."""
+    """Columns of the batches, in the wanted order: the topics' own and metadata columns. If None, all own ones and four of metadata."""
 
     def __post_init__(self) -> None:
         """Report all problems at once."""
@@ -59,6 +62,7 @@ class ConsumerSettings:
             "session_timeout_ms": (1, SESSION_TIMEOUT_MS_MAX),
             "default_api_timeout_ms": (0, None),
             "max_poll_records": (1, None),
+            "look_interval_ms": LOOK_INTERVAL_BOUNDS,
         }
         if is_text(self.isolation) and self.isolation == "snapshot":
             problems.append("a snapshot does not grow, so there is nothing to follow; read it with log.read")

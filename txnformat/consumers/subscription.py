@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -18,10 +19,10 @@ from numpy.typing import NDArray
 
 from txnformat.admin.subscriptions import Backlog, Where, backlog_of
 from txnformat.arguments import is_text, items
-from txnformat.clock import waited_ms
+from txnformat.clock import steady_ms, waited_ms
 from txnformat.columns.pylist import to_pylist
 from txnformat.consumers.delivery import Delivery
-from txnformat.consumers.reading import WAIT_MS_MAX, WAIT_MS_MIN
+from txnformat.consumers.looks import LOOK_INTERVAL_MS, Looks, check_look_interval
 from txnformat.consumers.record_ids import Records, offsets_by_partition
 from txnformat.consumers.uncut import Caller, Uncut
 from txnformat.core.intents import Acks, Intent, ProducerRef, Write
@@ -29,7 +30,7 @@ from txnformat.core.ranges import Ranges
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.subscriptions.decide import check_nack
 from txnformat.core.subscriptions.operations import AckedPartition, AckMode
-from txnformat.core.subscriptions.state import ALREADY_ACKNOWLEDGED, SubscriptionState
+from txnformat.core.subscriptions.state import ALREADY_ACKNOWLEDGED, PartitionAcks, SubscriptionState
 from txnformat.errors import (
     AckConflictError,
     CommitStateUnknownError,
@@ -41,11 +42,14 @@ from txnformat.errors import (
 )
 from txnformat.keys import check_reader_name
 from txnformat.log import TxnLog, check_log
+from txnformat.reading.resolving import on_newest
+from txnformat.reading.visible import gone
 from txnformat.types import TopicPartition
 
 __all__ = ["Subscription"]
 
 Offsets = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 TIMEOUT_MS = 1_000
 """How long a receive waits for records unless it is told otherwise."""
@@ -83,6 +87,9 @@ class Subscription:
     columns : sequence of str, optional
         What batches have besides ``_partition`` and ``_offset``; by default the topic's own columns, ``_topic`` and
         ``_timestamp``.
+    look_interval_ms : int
+        Longest wait between two looks at a log without news, ms, from 10 to 60,000, as that of a
+        :class:`~txnformat.consumers.consumer.Consumer`.
 
     Notes
     -----
@@ -90,12 +97,22 @@ class Subscription:
     outside of transactions is 1 entry, in a transaction none of its own.
     """
 
-    def __init__(self, log: TxnLog, topic: str, name: str, *, columns: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        log: TxnLog,
+        topic: str,
+        name: str,
+        *,
+        columns: Sequence[str] | None = None,
+        look_interval_ms: int = LOOK_INTERVAL_MS,
+    ) -> None:
         check_log(log, "Subscription")
+        check_look_interval(look_interval_ms)
         self.topic = topic
         self.name = check_reader_name(name, "subscription")
         self._log = log
         self._columns = None if columns is None else _with_places(columns)
+        self._looks = Looks(look_interval_ms, is_free=log.store.reads_in_flight == 1)
         self._uncut = Uncut("subscription")
         self._delivery: Delivery | None = None
         self._topic_id: str | None = None
@@ -125,8 +142,7 @@ class Subscription:
     def receive(self, max_records: int = 500, timeout_ms: int = TIMEOUT_MS) -> pa.RecordBatch | None:
         """Return records that are not acknowledged and that this instance has not received; None if there are none by then.
 
-        What a transaction has acknowledged is left out until it ends; when nothing else is left, transactions whose time
-        is over are ended.
+        Records that a transaction has acknowledged are left out until it ends; when nothing else is left, transactions whose time is over are ended.
 
         Parameters
         ----------
@@ -199,7 +215,9 @@ class Subscription:
 
         def body(_: Caller) -> None:
             self._begin()
-            acks = self._acks(AckMode.INDIVIDUAL, named)
+            acks = self._acks(AckMode.INDIVIDUAL, named, pass_gone=True)
+            if not acks.partitions:
+                return
             ranges = {part.partition: Ranges.of(part.ranges) for part in acks.partitions}
             pairs = {number: tuple(given.pairs()) for number, given in ranges.items()}
             check_nack(self._log.state, acks.topic_id, self.name, pairs)
@@ -319,19 +337,21 @@ class Subscription:
             handed.batch = batch
             self._handing = handed
 
-        start, wait_ms = clock.now(), WAIT_MS_MIN
+        start = clock.now()
         while True:
+            asked_ms = steady_ms(clock.now())
             state, known = self._look()
             batch = self._delivering().next_batch(state, known, most, announce)
             if batch is None and known.holders():
                 batch = self._what_expired_held(most, announce)
             if batch is not None:
+                self._looks.news(state.timestamp_ms, asked_ms)
                 return handed
+            self._looks.nothing()
             left_ms = timeout_ms - waited_ms(start, clock.now())
             if left_ms <= 0 or caller.is_gone:
                 return handed
-            clock.sleep(min(left_ms, wait_ms) / 1_000)
-            wait_ms = min(2 * wait_ms, WAIT_MS_MAX)
+            clock.sleep(min(left_ms, self._looks.wait_ms(steady_ms(clock.now()))) / 1_000)
 
     def _begin(self) -> None:
         """Begin a call that hands out records, or takes them back: those that no caller got are to be received again."""
@@ -407,32 +427,55 @@ class Subscription:
         landed = self._landed
         if landed is not None and landed is not self._told and landed.call == call:
             return landed  # its caller was interrupted before it knew
-        committer = self._log.committer
-        if self._unknown is None or self._unknown[0] != call:
-            self._unknown = call, committer.intend(Write(acks=(self._acks(mode, named),)))
-        intent = self._unknown[1]
-        try:
-            committer.commit(intent)
-        except (CommitStateUnknownError, StorageError):
-            raise  # a store that refuses to repeat it does not say what came of it before
-        except TxnLogError:
-            self._unknown = None
-            raise
-        if isinstance(intent.action, Write):
-            self._ended += [(acks, True) for acks in intent.action.acks]
+        if self._unknown is not None and self._unknown[0] == call:
+            intent = self._unknown[1]
+            acks = intent.action.acks[0] if isinstance(intent.action, Write) else None
+        else:
+            acks, intent = self._acks(mode, named, pass_gone=True), None
+        while acks is not None and acks.partitions:
+            intent = intent or self._log.committer.intend(Write(acks=(acks,)))
+            self._unknown = call, intent
+            try:
+                self._log.committer.commit(intent)
+                self._ended.append((acks, True))
+                break
+            except (CommitStateUnknownError, StorageError):
+                raise  # a store that refuses to repeat it does not say what came of it before
+            except AckConflictError:
+                self._unknown = None
+                before, acks, intent = acks, self._acks(mode, named, pass_gone=True), None
+                if acks == before:
+                    raise
+                # Else another client has acknowledged a later record meanwhile, and with it the offset of one that is gone.
+            except TxnLogError:
+                self._unknown = None
+                raise
         self._landed = landed = _Landed(call)
         self._unknown = None
         return landed
 
-    def _acks(self, mode: AckMode, named: dict[int, Offsets]) -> Acks:
+    def _acks(self, mode: AckMode, named: dict[int, Offsets], *, pass_gone: bool = False) -> Acks:
+        """Return what is to be acknowledged.
+
+        ``pass_gone``: leave out records that compaction by key or an erasure has removed since they were received, and that are acknowledged or pending: the client
+        that acknowledged the next record has covered their offsets. Not in a transaction: another one may have processed such a record before it was removed.
+        """
         state, known = self._look()
-        parts = []
+        parts, gaps = [], []
+        passed = False
         for number, offsets in sorted(named.items()):
             last = int(offsets[-1])
             self._check_there(state, number, last)
             key = TopicPartition(self._topic(state).topic_id, number)
             acks = state.acks(known, key)
             offsets = offsets[offsets >= state.partition(key).log_start]  # the others were removed meanwhile
+            if pass_gone:
+                taken = self._gone(state, key, acks, offsets)
+                if mode is AckMode.INDIVIDUAL:
+                    offsets = offsets[~taken]
+                elif last < acks.mark and taken.all():
+                    offsets = offsets[:0]
+                passed = passed or bool(taken.any())
             if not len(offsets):
                 continue
             least = last if mode is AckMode.CUMULATIVE else int(offsets[0])
@@ -445,15 +488,18 @@ class Subscription:
                     **self._names(number),
                 )
             visible = self._delivering().partition(number).visible
-            visible.follow(self._log.sidecars, state, acks.mark)
+            on_newest(self._log.refresh, partial(visible.follow, self._log.sidecars, start=acks.mark), state)
             if mode is AckMode.CUMULATIVE:
                 visible.spans(offsets[-1:], acks.acked, self._names(number))
                 parts.append(AckedPartition(number, position=last + 1))
                 continue
-            # What lies between two records may be acknowledged already, with a cumulative one or from before a seek.
+            # Offsets between two records may be acknowledged already, by a cumulative acknowledgement or from before a seek.
             spans = visible.spans(offsets, acks.acked | acks.held(), self._names(number))
             parts.append(AckedPartition(number, tuple(spans.pairs())))
-        if not parts:
+            gap = spans - Ranges.between(offsets, offsets + 1)
+            if len(gap):
+                gaps.append(AckedPartition(number, tuple(gap.pairs())))
+        if not parts and not passed:
             raise AckConflictError(
                 "the records were removed from the log",
                 kind=ALREADY_ACKNOWLEDGED,
@@ -462,7 +508,15 @@ class Subscription:
                 subscription=self.name,
                 partitions=sorted(named),
             )
-        return Acks(self._topic_id or "", self.name, mode, tuple(parts))
+        return Acks(self._topic_id or "", self.name, mode, tuple(parts), tuple(gaps))
+
+    def _gone(self, state: LogState, key: TopicPartition, acks: PartitionAcks, offsets: Offsets) -> Flags:
+        """Tell of offsets whether they are acknowledged or pending, and hold a record no more."""
+        taken: Flags = (offsets < acks.mark) | acks.acked.holds(offsets) | acks.held().holds(offsets)
+        if taken.any():
+            find = partial(gone, self._log.sidecars, key=key, offsets=offsets[taken])
+            taken[taken] = on_newest(self._log.refresh, find, state)
+        return taken
 
     def _names(self, number: int) -> dict[str, Any]:
         return {"topic": self.topic, "subscription": self.name, "partition": number}

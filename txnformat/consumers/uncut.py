@@ -2,8 +2,8 @@
 
 A call runs as an errand (:mod:`txnformat.shield`), where no signal reaches it. One whose caller was interrupted comes to
 its end alone; the same thread's next call waits for that, and one that only waits for something is told to give up. So
-the object is as before a call, or as behind it. What else fails unexpectedly in a call that changes several things leaves
-open how far it came: then only ``close`` is possible.
+the object is as before a call, or as behind it. Any other unexpected failure in a call that changes several things leaves open how far the call came: then only
+``close`` is possible.
 
 There is no lock that could be lost. Calls form a chain; a call may join it behind one that has ended.
 """

@@ -14,16 +14,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from txnformat.core.drafts import replace
 from txnformat.core.groups.decide import join_group, leave_group, remove_group, reset_offsets
 from txnformat.core.intents import (
     Action,
     AllocateIds,
+    ChangeLog,
     ChangeTopic,
     Done,
     EnableFeatures,
     EndTransaction,
     ExpireIdle,
+    FreePartitions,
     Included,
     Intent,
     JoinAsMember,
@@ -36,6 +37,7 @@ from txnformat.core.intents import (
     ReplaceSegments,
     ResetOffsets,
     SealSegments,
+    SpillExtents,
     TakeCheckpoint,
     TrimTopic,
     Undecidable,
@@ -44,14 +46,27 @@ from txnformat.core.intents import (
 )
 from txnformat.core.lifecycle.compaction import replace_segments
 from txnformat.core.lifecycle.deletion import delete_topic
+from txnformat.core.lifecycle.erasure import (
+    abandon_erasure,
+    advance_erasure,
+    complete_erasure,
+    request_erasure,
+)
+from txnformat.core.lifecycle.forcing import free_partitions
 from txnformat.core.lifecycle.idle import expire
-from txnformat.core.lifecycle.trim import check_lifecycle, enable, trim
+from txnformat.core.lifecycle.operations import (
+    AbandonErasure,
+    AdvanceErasure,
+    CompleteErasure,
+    RequestErasure,
+)
+from txnformat.core.lifecycle.trim import change_log, check_lifecycle, enable, trim
 from txnformat.core.lifecycle.vacuum import check_born, mark
 from txnformat.core.operations import AllocateProducerIds, CreateTopic, Operation, TopicSetting
 from txnformat.core.ownership import directories, directory_in_use, shares_directory, topic_exists
 from txnformat.core.producers.absence import is_absent
 from txnformat.core.records.decide import decide_write
-from txnformat.core.sealing.lists import lists_with
+from txnformat.core.sealing.decide import seal, spill
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.decide import create_subscription, delete_subscription
 from txnformat.core.subscriptions.operations import CreateSubscription, DeleteSubscription
@@ -60,7 +75,7 @@ from txnformat.core.topics.settings import check_settings
 from txnformat.core.transactions.decide import end_for_another, open_producer
 from txnformat.errors import ConflictError, InternalError, InvalidInputError, TxnLogError
 from txnformat.field_types import LOG_PARTITIONS_MAX
-from txnformat.types import TopicPartition
+from txnformat.persistent import replace
 
 __all__ = ["decide"]
 
@@ -128,7 +143,7 @@ def _check_settings(state: LogState, settings: tuple[TopicSetting, ...]) -> None
 def _change_topic(state: LogState, action: ChangeTopic) -> Operation:
     topic = state.topic_of(action.topic_id, "an alteration")
     try:
-        operation = evolve(topic.schema, topic.partitions, action, topic.settings)
+        operation = evolve(topic.schema, topic.partitions, action, topic.settings, topic.first_columns)
     except InvalidInputError as error:
         error.values["topic"] = topic.name
         raise
@@ -150,37 +165,6 @@ def _too_many(state: LogState, topic: str, more: int, kind: str) -> InvalidInput
     )
 
 
-def _seal(state: LogState, action: SealSegments) -> Operation:
-    """Refuse what another process has sealed in the meantime; offsets below the last stable offset stay so."""
-    seal = action.seal
-    for segment in seal.segments:
-        topic_id = segment.record.topic_id
-        for part in segment.partitions:
-            partition = state.partition(TopicPartition(topic_id, part.partition))
-            # Its end is above the last stable offset in a view only that is older than the one it was made from.
-            if partition.sealed_end != part.start_offset or part.end_offset > partition.last_stable_offset:
-                raise _superseded(
-                    topic_id=topic_id, partition=part.partition, sealed_end=partition.sealed_end
-                )
-    known = state.segments.end + len(seal.segments)
-    follows = seal.listed_segments >= state.listed_segments and lists_with(state, seal) is not None
-    if seal.segment_list is not None and not (follows and seal.listed_segments <= known):
-        if not seal.segments:
-            raise _superseded(listed_segments=state.listed_segments)
-        # Another process has changed the lists. The sealed segments do not depend on them.
-        seal = replace(seal, segment_list=None, listed_segments=0, replaced_lists=())
-    return replace(seal, intent=0)
-
-
-def _superseded(**values: object) -> ConflictError:
-    return ConflictError(
-        "another process has sealed these offsets",
-        kind="seal-superseded",
-        hint="nothing needs to be done",
-        **values,
-    )
-
-
 _DECISIONS: dict[type[Any], Callable[[LogState, Any], Operation | tuple[Operation, ...] | Done]] = {
     Write: decide_write,
     OpenProducer: open_producer,
@@ -189,13 +173,20 @@ _DECISIONS: dict[type[Any], Callable[[LogState, Any], Operation | tuple[Operatio
     CreateTopic: _create_topic,
     ChangeTopic: _change_topic,
     TakeCheckpoint: _checkpoint,
-    SealSegments: _seal,
+    SealSegments: seal,
+    SpillExtents: spill,
     ExpireIdle: expire,
     EnableFeatures: enable,
+    ChangeLog: change_log,
     TrimTopic: trim,
+    FreePartitions: free_partitions,
     MarkVacuum: mark,
     RemoveTopic: delete_topic,
     ReplaceSegments: replace_segments,
+    RequestErasure: request_erasure,
+    AdvanceErasure: advance_erasure,
+    CompleteErasure: complete_erasure,
+    AbandonErasure: abandon_erasure,
     JoinAsMember: join_group,
     LeaveGroup: leave_group,
     ResetOffsets: reset_offsets,

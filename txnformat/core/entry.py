@@ -21,12 +21,13 @@ from txnformat.core.operation_codec import (
     stored_operation,
     unknown_operation,
 )
-from txnformat.core.operations import AlterTopic, CreateTopic, Operation, Seal
+from txnformat.core.operations import AlterTopic, Append, CreateTopic, Operation, Seal
 from txnformat.core.wire.document import UNCOUNTED_BYTES_MAX, check_cost, plain_json
 from txnformat.core.wire.entry_bytes import RESTORE, decode_stored, encode_stored
 from txnformat.core.wire.typed import Typed, check_version, fail
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.field_types import LOG_PARTITIONS_MAX, Count, Item, LogTime, Positive, Sha256, Text
+from txnformat.segments.payload import PayloadRecord, entry_bytes, head_of
 from txnformat.store.object_sizes import ENTRY_BYTES_MAX
 from txnformat.types import ObjectRecord
 
@@ -66,7 +67,7 @@ class CommitEntry(Struct, frozen=True, kw_only=True):
     timestamp_ms: LogTime
     """Milliseconds since the epoch, at least one above the entry before."""
     engine: Text
-    """Who wrote it, for people."""
+    """The program that wrote the entry, for people."""
     intents: Annotated[
         tuple[Item, ...], Meta(max_length=OPERATIONS_MAX, description=f"at most {OPERATIONS_MAX} intents")
     ]
@@ -74,10 +75,12 @@ class CommitEntry(Struct, frozen=True, kw_only=True):
         tuple[Operation, ...],
         Meta(max_length=OPERATIONS_MAX, description=f"at most {OPERATIONS_MAX} operations"),
     ]
+    payload: PayloadRecord | None = None
+    """The payload behind the head. If None, it is left out: the entry has none."""
 
 
 _ENTRY: Typed[CommitEntry] = Typed(CommitEntry, content_hook)
-# What tells whether this version knows the rest.
+# First the fields that tell whether this version knows the rest.
 _HEAD: Typed[Any] = Typed(
     defstruct("Head", [("format", Positive), ("operations", tuple[OperationHead, ...])])
 )
@@ -127,7 +130,7 @@ def listed(operation: Operation) -> int:
 
 
 def encode_entry(entry: CommitEntry) -> bytes:
-    """Return the bytes of an entry, with its checksum. Raises InvalidInputError above a cap (size, number of operations)."""
+    """Return the head of an entry, with its checksum. Raises InvalidInputError above a cap (size, number of operations)."""
     if len(entry.operations) > OPERATIONS_MAX:
         raise _too_large(
             f"one commit would need {len(entry.operations)} operations, more than the cap of {OPERATIONS_MAX}",
@@ -140,14 +143,16 @@ def encode_entry(entry: CommitEntry) -> bytes:
             "partitions",
         )
     operations = [stored_operation(operation) for operation in entry.operations]
-    plain = plain_json({**structs.asdict(entry), "format": FORMAT_VERSION, "operations": operations})
+    fields = {**structs.asdict(entry), "format": FORMAT_VERSION, "operations": operations}
+    if entry.payload is None:
+        del fields["payload"]
+    plain = plain_json(fields)
     data = encode_stored(plain)
     if len(plain) > UNCOUNTED_BYTES_MAX:
         _check_readable(plain, len(data))
-    if len(data) > ENTRY_BYTES_MAX:
-        raise _too_large(
-            f"one commit entry would have {len(data)} bytes, more than the cap of {ENTRY_BYTES_MAX}"
-        )
+    size = entry_bytes(data, entry.payload)
+    if size > ENTRY_BYTES_MAX:
+        raise _too_large(f"one commit entry would have {size} bytes, more than the cap of {ENTRY_BYTES_MAX}")
     return data
 
 
@@ -165,12 +170,13 @@ def _check_readable(plain: bytes, stored: int) -> None:
 
 
 def decode_entry(data: bytes, number: int) -> CommitEntry:
-    """Return the entry that the bytes of slot ``number`` say; everything in it is checked, its own checksum first.
+    """Return the entry that the head of slot ``number`` says; everything in it is checked, its own checksum first.
 
     Raises CorruptDataError (not an entry, not of this slot; kind ``wrong-checksum``: not what was written) and UnsupportedFeatureError (a newer
     format version, an unknown operation).
     """
     name = keys.entry_key(number)
+    data = head_of(data)
     if len(data) > ENTRY_BYTES_MAX:
         raise CorruptDataError(
             "a commit entry is above the cap",
@@ -194,4 +200,26 @@ def decode_entry(data: bytes, number: int) -> CommitEntry:
         check_operation(op, there, len(entry.intents), path=f"{name}.operations[{index}]")
         for index, (op, there) in enumerate(zip(entry.operations, head.operations, strict=True))
     )
-    return structs.replace(entry, operations=operations)
+    entry = structs.replace(entry, operations=operations)
+    _check_places(entry, name)
+    return entry
+
+
+def _check_places(entry: CommitEntry, name: str) -> None:
+    """Raise CorruptDataError unless the embedded files of an entry are its payload, one after the other."""
+    end = 0
+    for op in entry.operations:
+        if not isinstance(op, Append):
+            continue
+        for file in op.files:
+            place = file.place
+            if place is None:
+                continue
+            if place != (entry.entry, end):
+                fail(
+                    name, "files", f"embedded files of entry {entry.entry}, the next from {end} on", file.key
+                )
+            end += file.size
+    size = 0 if entry.payload is None else entry.payload.size
+    if end != size:
+        fail(name, "payload", f"as many bytes as its files have, {end}", size)

@@ -12,14 +12,29 @@ from typing import Any
 import numpy as np
 
 from txnformat.core.app_versions.state import NO_VERSION
-from txnformat.core.drafts import draft, put, replace
 from txnformat.core.entry import CommitEntry
 from txnformat.core.folding import At, corrupt
 from txnformat.core.groups.fold import commit_offsets, delete_group, join_group
 from txnformat.core.groups.operations import CommitOffsets, DeleteGroup, JoinGroup
+from txnformat.core.lifecycle.erased import (
+    apply_abandon_erasure,
+    apply_advance_erasure,
+    apply_complete_erasure,
+    apply_request_erasure,
+)
 from txnformat.core.lifecycle.fold import apply_expire, apply_replace, apply_trim, apply_vacuum_mark
-from txnformat.core.lifecycle.operations import DeleteTopic, Replace, Trim, VacuumMark
+from txnformat.core.lifecycle.operations import (
+    AbandonErasure,
+    AdvanceErasure,
+    CompleteErasure,
+    DeleteTopic,
+    Replace,
+    RequestErasure,
+    Trim,
+    VacuumMark,
+)
 from txnformat.core.lifecycle.removal import apply_delete_topic
+from txnformat.core.lifecycle.truncation import ENTRY_AGE_MS_MIN, is_entry_age
 from txnformat.core.lifecycle.vacuum import check_named
 from txnformat.core.operations import (
     AllocateProducerIds,
@@ -31,18 +46,22 @@ from txnformat.core.operations import (
     CreateTopic,
     EndTxn,
     Expire,
+    GiveUp,
     InitProducer,
     Operation,
     PrepareTxn,
     Seal,
+    Spill,
     Stage,
     Upgrade,
 )
 from txnformat.core.ownership import directories, shares_directory
 from txnformat.core.producers.state import record
 from txnformat.core.records.state import EXTENT, PartitionState, Transaction
-from txnformat.core.sealing.fold import after_seals, apply_seal
+from txnformat.core.sealing.fold import after_seals, apply_seal, apply_spill
 from txnformat.core.state import (
+    EMBEDDING,
+    LIFECYCLE,
     Features,
     LogState,
     ProducerIdBlock,
@@ -61,11 +80,11 @@ from txnformat.core.transactions.fold import (
     check_follows,
     check_numbers,
     end_transaction,
+    give_up,
     init_producer,
     ongoing,
     owner_of,
     prepare_transaction,
-    producer_ids,
     range_of,
     table_extent,
     time_of,
@@ -74,7 +93,7 @@ from txnformat.core.transactions.fold import (
 from txnformat.core.transactions.state import TransactionStatus, is_legal_transition
 from txnformat.errors import CorruptDataError
 from txnformat.field_types import LOG_PARTITIONS_MAX
-from txnformat.persistent import Rows
+from txnformat.persistent import Rows, put, replace, update
 from txnformat.types import IDEMPOTENT_EPOCH, NO_PRODUCER, BatchRecord, TopicPartition
 
 __all__ = ["At", "apply", "apply_operation", "finish_entry"]
@@ -117,7 +136,7 @@ def _check_opens_alone(entry: CommitEntry, at: At) -> None:
     named = {
         op.transactional_id
         for op in entry.operations
-        if isinstance(op, Append | Stage | CommitOffsets | Ack | PrepareTxn | EndTxn)
+        if isinstance(op, Append | Stage | CommitOffsets | Ack | PrepareTxn | EndTxn | GiveUp)
         and op.transactional_id is not None
     }
     if opened & named:
@@ -152,13 +171,22 @@ def apply_operation(state: LogState, operation: Operation, at: At) -> LogState:
     return _FOLDS[type(operation)](state, operation, at)
 
 
-def _upgrade(state: LogState, op: Upgrade, _: At) -> LogState:
+def _upgrade(state: LogState, op: Upgrade, at: At) -> LogState:
     check_features("reader", op.reader)
-    longest = op.max_transaction_timeout_ms
+    longest, age_ms = op.max_transaction_timeout_ms, op.truncate_older_than_ms
+    if age_ms is not None and not (LIFECYCLE in op.reader and is_entry_age(age_ms)):
+        corrupt(
+            at,
+            "a log lets entries go that are too young, or lacks the feature",
+            expected=f"-1, or at least {ENTRY_AGE_MS_MIN}",
+            got=age_ms,
+            feature=LIFECYCLE,
+        )
     return replace(
         state,
         features=Features(frozenset(op.reader), frozenset(op.writer), frozenset(op.maintenance)),
         max_transaction_timeout_ms=state.max_transaction_timeout_ms if longest is None else longest,
+        truncate_older_than_ms=state.truncate_older_than_ms if age_ms is None else age_ms,
     )
 
 
@@ -180,8 +208,8 @@ def _create_topic(state: LogState, op: CreateTopic, at: At) -> LogState:
     topic = TopicState(op.topic_id, op.name, op.directory, op.partitions, schema, op, at.entry, op.settings)
     return replace(
         state,
-        topics=put(state.topics, op.topic_id, topic, at),
-        topic_ids=put(state.topic_ids, op.name, op.topic_id, at),
+        topics=put(state.topics, op.topic_id, topic),
+        topic_ids=put(state.topic_ids, op.name, op.topic_id),
         partition_count=state.partition_count + op.partitions,
     )
 
@@ -218,7 +246,7 @@ def _alter_topic(state: LogState, op: AlterTopic, at: At) -> LogState:
     altered = replace(topic, partitions=op.partitions, schema=schema, settings=settings)
     return replace(
         state,
-        topics=put(state.topics, op.topic_id, altered, at),
+        topics=put(state.topics, op.topic_id, altered),
         partition_count=state.partition_count + more,
     )
 
@@ -237,7 +265,7 @@ def _allocate(state: LogState, op: AllocateProducerIds, at: At) -> LogState:
     return replace(
         state,
         next_producer_id=op.last + 1,
-        blocks=put(state.blocks, op.first, block, at),
+        blocks=put(state.blocks, op.first, block),
     )
 
 
@@ -253,7 +281,7 @@ def _app_version(state: LogState, op: AppVersion, at: At) -> LogState:
     if any(topic_id not in state.topics for topic_id in op.topics):
         corrupt(at, "an application version names a topic that does not exist", app_id=op.app_id)
     now = (known or NO_VERSION).followed_by(op.version, at.entry, op.instance, op.topics)
-    return replace(state, app_versions=put(state.app_versions, key, now, at))
+    return replace(state, app_versions=put(state.app_versions, key, now))
 
 
 def _checkpoint(state: LogState, op: Checkpoint, at: At) -> LogState:
@@ -264,6 +292,8 @@ def _checkpoint(state: LogState, op: Checkpoint, at: At) -> LogState:
 
 def _append(state: LogState, op: Append, at: At) -> LogState:
     topic = topic_of(state, op, at)
+    if EMBEDDING not in state.features.reader and any(file.place is not None for file in op.files):
+        corrupt(at, "an append embeds files in a log whose readers need not know that", feature=EMBEDDING)
     owner = None
     if op.transactional_id is not None:
         owner = owner_of(state, op.transactional_id, op.producer_id, op.epoch, at)
@@ -278,23 +308,24 @@ def _append(state: LogState, op: Append, at: At) -> LogState:
     by_partition: dict[int, list[BatchRecord]] = {}
     for batch in op.batches:
         by_partition.setdefault(batch.partition, []).append(batch)
-    partitions = draft(state.partitions, at)
-    started = draft(owner.partitions, at) if owner else {}
+    changed: dict[TopicPartition, PartitionState] = {}
+    started: dict[TopicPartition, int] = {}
     appended = 0
     for part in op.partitions:
         key = TopicPartition(op.topic_id, part.partition)
-        partition = partitions.get(key, PartitionState())
+        partition = changed.get(key) or state.partition(key)
         _check_appended(op, part, partition, topic.partitions, by_partition.get(part.partition, []), at)
         rows = _extents(op, part, by_partition.get(part.partition, []), first_file, table, at)
-        partitions[key] = _grown(key, partition, op, part, rows, at)
+        changed[key] = _grown(key, partition, op, part, rows, at)
         appended += len(rows)
-        if owner is not None:
+        if owner is not None and key not in owner.partitions:
             started.setdefault(key, part.base_offset)
     if owner is not None and op.transactional_id is not None:
-        state = state.with_transactional_id(op.transactional_id, ongoing(owner, at, partitions=started), at)
+        joined = ongoing(owner, at, partitions=update(owner.partitions, started))
+        state = state.with_transactional_id(op.transactional_id, joined)
     return replace(
         state,
-        partitions=partitions,
+        partitions=update(state.partitions, changed),
         files=state.files.extend(op.files),
         extents=state.extents + appended,
         tables=state.tables.extend((op.table,)) if op.table else state.tables,
@@ -305,15 +336,13 @@ def _used(state: LogState, op: Append, at: At) -> LogState:
     """Note that a producer without a transactional id has appended."""
     if op.epoch != IDEMPOTENT_EPOCH:
         corrupt(at, "an append without a transactional id has an epoch", epoch=op.epoch)
-    if op.producer_id not in state.producers and not state.may_begin(op.producer_id, producer_ids(state, at)):
+    if op.producer_id not in state.producers and not state.may_begin(op.producer_id):
         corrupt(
             at,
             "an append carries a producer id that was never given, is retired, or has a transactional id",
             producer_id=op.producer_id,
         )
-    return replace(
-        state, producers=put(state.producers, op.producer_id, UsedAt(at.entry, at.timestamp_ms), at)
-    )
+    return replace(state, producers=put(state.producers, op.producer_id, UsedAt(at.entry, at.timestamp_ms)))
 
 
 def _check_appended(
@@ -374,11 +403,11 @@ def _grown(
     sequences, opened = partition.sequences, partition.open
     if op.producer_id != NO_PRODUCER:
         window = record(sequences.get(transaction, ()), range_of(part, part.base_offset, at))
-        sequences = put(sequences, transaction, window, at)
+        sequences = put(sequences, transaction, window)
         if at.sequences is not None:
             at.sequences.setdefault(transaction, set()).add(key)
     if op.transactional_id is not None and transaction not in opened:
-        opened = put(opened, transaction, part.base_offset, at)
+        opened = put(opened, transaction, part.base_offset)
     return replace(
         partition,
         log_end=part.base_offset + part.records,
@@ -398,14 +427,20 @@ _FOLDS: dict[type, Callable[[LogState, Any, At], LogState]] = {
     Stage: apply_stage,
     PrepareTxn: prepare_transaction,
     EndTxn: end_transaction,
+    GiveUp: give_up,
     AppVersion: _app_version,
     Checkpoint: _checkpoint,
     Seal: apply_seal,
+    Spill: apply_spill,
     Expire: apply_expire,
     Trim: apply_trim,
     VacuumMark: apply_vacuum_mark,
     DeleteTopic: apply_delete_topic,
     Replace: apply_replace,
+    RequestErasure: apply_request_erasure,
+    AdvanceErasure: apply_advance_erasure,
+    CompleteErasure: apply_complete_erasure,
+    AbandonErasure: apply_abandon_erasure,
     JoinGroup: join_group,
     CommitOffsets: commit_offsets,
     DeleteGroup: delete_group,

@@ -1,4 +1,4 @@
-"""What the parts of the fold share: where an operation stands, and how a broken one is reported."""
+"""Shared parts of the fold: where an operation stands, and how a broken one is reported."""
 
 from __future__ import annotations
 
@@ -11,11 +11,7 @@ __all__ = ["At", "PendingIndex", "corrupt"]
 
 
 class At:
-    """Where in the chain an operation stands. One for the fold of an entry, which owns the drafts of its states.
-
-    Of the states between operations that were folded with one ``At`` only the last may be used
-    (:mod:`txnformat.core.drafts`).
-    """
+    """Where in the chain an operation stands, and what the operations of one entry look up once: one for the fold of an entry."""
 
     __slots__ = (
         "directories",
@@ -25,7 +21,6 @@ class At:
         "holding",
         "listed",
         "positions",
-        "producer_ids",
         "sealed",
         "sequences",
         "timestamp_ms",
@@ -34,14 +29,12 @@ class At:
     def __init__(self, entry: int, timestamp_ms: int) -> None:
         self.entry = entry
         self.timestamp_ms = timestamp_ms
-        self.producer_ids: set[int] | None = None
-        """Ids that belong to transactional ids; None until an operation asks for them."""
         self.directories: set[str] | None = None
         """Directories of topics; None until an operation asks for them."""
         self.positions: dict[str, PendingIndex] = {}
-        """By group, of which an operation has asked: what each transaction has pending."""
+        """The pending positions of each transaction, for the groups that an operation has asked about."""
         self.holding: dict[object, dict[str, set[int]]] = {}
-        """By subscription, of which a transaction has ended: the partitions that each transactional id holds something in."""
+        """The partitions in which each transactional id holds something, for the subscriptions in which a transaction has ended."""
         self.sequences: dict[tuple[int, int], set[TopicPartition]] | None = None
         """Partitions that remember sequences of a producer; None until an operation asks for them."""
         self.dropped_files: set[int] = set()
@@ -54,7 +47,7 @@ class At:
 
 
 class PendingIndex:
-    """Of one group: which transactional ids have a key pending, and which of them hold it."""
+    """The transactional ids of one group that have a key pending, and those of them that hold it."""
 
     __slots__ = ("holding", "ids")
 

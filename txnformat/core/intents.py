@@ -14,7 +14,14 @@ import pyarrow as pa
 from txnformat.core.app_versions.state import Content
 from txnformat.core.entry import CommitEntry
 from txnformat.core.groups.operations import OffsetCommit, PositionCommit
-from txnformat.core.lifecycle.operations import Replace, Trim
+from txnformat.core.lifecycle.operations import (
+    AbandonErasure,
+    AdvanceErasure,
+    CompleteErasure,
+    Replace,
+    RequestErasure,
+    Trim,
+)
 from txnformat.core.operations import (
     DEFERRED_TIMEOUT_MS,
     TIMEOUT_MS,
@@ -28,6 +35,7 @@ from txnformat.core.operations import (
     Operation,
     PendingPartition,
     Seal,
+    Spill,
     TopicSetting,
 )
 from txnformat.core.subscriptions.operations import (
@@ -45,12 +53,14 @@ __all__ = [
     "Action",
     "AllocateIds",
     "AppRef",
+    "ChangeLog",
     "ChangeTopic",
     "CommitResult",
     "Done",
     "EnableFeatures",
     "EndTransaction",
     "ExpireIdle",
+    "FreePartitions",
     "GroupOffsets",
     "Included",
     "Intent",
@@ -66,6 +76,7 @@ __all__ = [
     "ReplaceSegments",
     "ResetOffsets",
     "SealSegments",
+    "SpillExtents",
     "TakeCheckpoint",
     "TopicAppend",
     "TrimTopic",
@@ -78,7 +89,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ProducerRef:
-    """Who appends."""
+    """The producer that appends: its id and epoch."""
 
     producer_id: int
     epoch: int
@@ -97,7 +108,7 @@ class AppRef:
     is_next: bool = False
     """The version has to be the one after the newest in the log, 0 when that knows none: nothing is missing there."""
     content: Content | None = None
-    """What it writes, to compare a repetition with; of topics that other writers make meanwhile the ids are replaced."""
+    """The content of the write, to compare a repetition with; ids of topics that other writers create meanwhile are replaced."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -120,6 +131,8 @@ class TopicAppend:
     batches: tuple[BatchRecord, ...] = ()
     table: ObjectRecord | None = None
     section: int = 0
+    payload: tuple[bytes, ...] = ()
+    """The bytes of the files, if the entry is to have them; empty: the files are uploaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +143,14 @@ class GroupOffsets:
     offsets: tuple[OffsetCommit, ...] = ()
     positions: tuple[PositionCommit, ...] = ()
     generation: int | None = None
-    """The member's; None: the committer is no member, or does not care."""
+    """Generation of the member. If None, the committer is no member, or does not compare it."""
     read_uncommitted: bool = False
     """Offsets may lie beyond the last stable offset: the committer reads what is not decided."""
 
 
 @dataclass(frozen=True, slots=True)
 class Acks:
-    """What a write acknowledges in a subscription.
+    """The acknowledgements of a write in a subscription.
 
     Offsets that hold no visible record (markers, aborted records) need no acknowledgement: an acknowledgement of the
     record at offset o covers everything after the visible record before it, too, but what is acknowledged
@@ -149,6 +162,8 @@ class Acks:
     mode: AckMode
     partitions: tuple[AckedPartition, ...]
     """Each once."""
+    gaps: tuple[AckedPartition, ...] = ()
+    """Ranges in ``partitions``, or parts of them, that hold no visible record; for individual acknowledgements only. The decider leaves out those that are acknowledged or pending by then."""
 
     @property
     def key(self) -> SubscriptionKey:
@@ -180,7 +195,12 @@ class Write:
     offsets: tuple[GroupOffsets, ...] = ()
     """At most one of each group; in the transaction of ``producer`` if that has a transactional id, else at once."""
     acks: tuple[Acks, ...] = ()
-    """In order; in the transaction of ``producer`` if that has a transactional id, else at once. A seek is always at once."""
+    """Acknowledgements in order; in the transaction of ``producer`` if that has a transactional id, else at once. A seek is always at once."""
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of the files that the entry is to have."""
+        return sum(len(data) for append in self.appends for data in append.payload)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +209,9 @@ class OpenProducer:
 
     transactional_id: str
     timeout_ms: int = TIMEOUT_MS
-    """Of transactions with offsets."""
+    """Timeout of transactions with offsets."""
     deferred_timeout_ms: int = DEFERRED_TIMEOUT_MS
-    """Of transactions whose records have no offsets yet."""
+    """Timeout of transactions whose records have no offsets yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +260,7 @@ class ChangeTopic:
     widen: tuple[tuple[str, pa.DataType], ...] = ()
     """(column, its new type)."""
     settings: tuple[TopicSetting, ...] = ()
-    """What shall be set."""
+    """The settings to set."""
     unset: tuple[str, ...] = ()
     """Names of settings that shall be as by default."""
 
@@ -250,6 +270,13 @@ class SealSegments:
     """Name segments whose sidecars were written."""
 
     seal: Seal
+
+
+@dataclass(frozen=True, slots=True)
+class SpillExtents:
+    """Name an object that takes extents above last stable offsets, and was written."""
+
+    spill: Spill
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +300,14 @@ class EnableFeatures:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeLog:
+    """Set what is of the whole log."""
+
+    truncate_older_than_ms: int
+    """Age at which maintenance lets commit entries go; -1: they stay."""
+
+
+@dataclass(frozen=True, slots=True)
 class TrimTopic:
     """Move log starts."""
 
@@ -280,9 +315,20 @@ class TrimTopic:
     seen: tuple[int, ...]
     """The log starts that the numbers of the trim were counted from, one for each of its partitions."""
     unpinned: tuple[int, ...] | None = None
-    """For each of its partitions the offset below which readers hold nothing back; None: they hold nothing back anywhere."""
+    """For each of its partitions the offset below which readers hold nothing back. If None, they hold nothing back anywhere."""
     revisions: tuple[int, ...] = ()
     """Likewise the revisions; empty: of partitions that were never compacted."""
+
+
+@dataclass(frozen=True, slots=True)
+class FreePartitions:
+    """End what undecided transactions have below some offsets of a topic, so that these can be sealed and removed."""
+
+    topic_id: str
+    ends: tuple[tuple[int, int], ...]
+    """(partition, offset below which (exclusive) no undecided transaction may begin), ascending; at most the log end."""
+    prepared: tuple[str, ...] = ()
+    """Transactional ids of prepared transactions that may be among them: they lose what they have appended to the partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +337,7 @@ class ReplaceSegments:
 
     replace: Replace
     log_starts: Mapping[int, int]
-    """Of each of its partitions, as its sums were counted."""
+    """The log start of each partition, as its sums were counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,10 +400,16 @@ class RemoveGroup:
 Action = (
     ExpireIdle
     | EnableFeatures
+    | ChangeLog
     | TrimTopic
+    | FreePartitions
     | MarkVacuum
     | RemoveTopic
     | ReplaceSegments
+    | RequestErasure
+    | AdvanceErasure
+    | CompleteErasure
+    | AbandonErasure
     | JoinAsMember
     | LeaveGroup
     | ResetOffsets
@@ -368,6 +420,7 @@ Action = (
     | AllocateIds
     | TakeCheckpoint
     | SealSegments
+    | SpillExtents
     | CreateTopic
     | ChangeTopic
     | CreateSubscription
@@ -387,7 +440,7 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """What became of an intent; the same from every process and at every time."""
+    """The outcome of an intent; the same from every process and at every time."""
 
     entry: int
     """Entry that holds it."""

@@ -1,4 +1,4 @@
-"""What is true of every state of a log, and of every step from one to the next. Pure.
+"""Invariants of every state of a log, and of every step from one state to the next. Pure.
 
 :func:`check_state` costs what the entry touched, so that it can run in production; :func:`check_whole` derives
 everything again. Both return violations as ``I<n> <where>: <what>``, and an empty list when all holds. They repeat the
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 from txnformat.core.app_versions.state import NO_VERSION
@@ -17,17 +17,26 @@ from txnformat.core.entry import CommitEntry
 from txnformat.core.groups.invariants import check_groups, check_groups_step
 from txnformat.core.groups.operations import CommitOffsets
 from txnformat.core.key_invariants import check_floor_step, check_keys, check_keys_step
-from txnformat.core.lifecycle.invariants import check_deleted, check_deleted_step, deleted_in
+from txnformat.core.lifecycle.invariants import (
+    check_deleted,
+    check_deleted_step,
+    check_erasures,
+    check_erasures_step,
+    deleted_in,
+)
 from txnformat.core.operations import (
+    AllocateProducerIds,
     AlterTopic,
     Append,
     AppVersion,
     CreateTopic,
     EndTxn,
     Expire,
+    GiveUp,
     InitProducer,
     PrepareTxn,
     Seal,
+    Spill,
     Stage,
 )
 from txnformat.core.records.invariants import check_partition, check_partition_step
@@ -46,7 +55,7 @@ INVARIANTS: dict[str, str] = {
     "I2": "Log time strictly increases.",
     "I3": "The log end, the log start and the trimmed entry never go back, and log start <= sealed end <= LSO <= log end.",
     "I4": "The last stable offset never goes back.",
-    "I5": "Extents and markers together tile [sealed end, log end) exactly; what is there stays until it is sealed.",
+    "I5": "Extents and markers together tile [spilled end, log end) exactly; what is there stays until it is sealed or spilled.",
     "I6": "Each open transaction in a partition belongs to an id with status Ongoing and has one first offset; each Ongoing id has its transactions listed there.",
     "I7": "A transactional id has its producer id for life, epochs never go back, and no producer id is given twice.",
     "I8": "The abort index is one entry per ABORT marker, in marker order: first data offset to the marker's.",
@@ -61,10 +70,12 @@ INVARIANTS: dict[str, str] = {
     "I17": "The producers without a transactional id are those with sequences; ids below the retired bound do not return.",
     "I18": "A pending position is of an undecided transaction that names its group; a position that was compared is the only pending one of its partition in the group.",
     "I19": "No offset of a subscription is acknowledged or pending twice, nor beyond the LSO; what is pending is of an undecided transaction.",
-    "I20": "What is named for a topic lies in its directories: files of appends and stages, sidecars of segments.",
+    "I20": "All objects named for a topic lie in its directories: files of appends and stages, sidecars of segments.",
     "I21": "The vacuum's floor never goes back, is below the state's entry, and no entry after it names an object born below it.",
     "I22": "Nothing in the state is of a deleted topic, whose directory no other topic has.",
     "I23": "How far keys were compared, and which versions that has cost, never goes back; it is at most what is listed.",
+    "I24": "An erasure never goes back; what it has rewritten is at most what is listed, and only a vacuum above its last replace completes it.",
+    "I25": "Spills tile [sealed end, spilled end); one begins at the LSO or above, and leaves the state only with a seal or another spill of all of its offsets.",
 }
 """One line per invariant."""
 
@@ -78,6 +89,7 @@ def check_state(before: LogState, entry: CommitEntry, after: LogState) -> list[s
     """
     touched = _touched(before, entry)
     problems = [*_check_chain(before, entry, after), *_check_ids_step(before, entry, after, touched)]
+    problems += _check_owners_step(before, entry, after)
     problems += _check_producers_step(before, entry, after)
     for key in sorted(touched):
         old, new = before.partition(key), after.partition(key)
@@ -90,13 +102,14 @@ def check_state(before: LogState, entry: CommitEntry, after: LogState) -> list[s
     problems += check_keys_step(entry, after)
     problems += check_floor_step(before, entry, after)
     problems += check_deleted_step(before, entry, after)
+    problems += check_erasures_step(before, entry, after)
     return problems
 
 
 def check_whole(state: LogState) -> list[str]:
     """Return the violations in one state, everything derived again from extents, markers and ids. O(state).
 
-    What only a step can show (I1, I2, I4, I11) is not looked at.
+    Invariants that only a step can show (I1, I2, I4, I11) are not checked.
     """
     problems: list[str] = []
     for key, partition in sorted(state.partitions.items()):
@@ -112,6 +125,7 @@ def check_whole(state: LogState) -> list[str]:
     problems += _check_window(state)
     problems += check_keys(state)
     problems += check_deleted(state)
+    problems += check_erasures(state)
     if {topic.name: topic_id for topic_id, topic in state.topics.items()} != state.topic_ids:
         problems.append("I13 topics: names and ids do not match")
     if (count := sum(topic.partitions for topic in state.topics.values())) != state.partition_count:
@@ -137,6 +151,8 @@ def _touched(before: LogState, entry: CommitEntry) -> set[TopicPartition]:
             case EndTxn():
                 touched |= {marker.topic_partition for marker in op.markers}
                 touched |= {part.topic_partition for part in op.placed}
+            case GiveUp():
+                touched |= {marker.topic_partition for marker in op.markers}
             case InitProducer():
                 touched |= {marker.topic_partition for marker in op.aborted}
             case Seal():
@@ -145,9 +161,11 @@ def _touched(before: LogState, entry: CommitEntry) -> set[TopicPartition]:
                     for segment in op.segments
                     for part in segment.partitions
                 }
+            case Spill():
+                touched |= {part.topic_partition for part in op.partitions}
             case _:
                 pass  # not about partitions
-        if isinstance(op, EndTxn | InitProducer):
+        if isinstance(op, EndTxn | GiveUp | InitProducer):
             known = before.transactional_ids.get(op.transactional_id)
             touched |= set(known.partitions) if known else set()
     gone = deleted_in(entry)
@@ -169,7 +187,9 @@ def _named_ids(entry: CommitEntry) -> set[str]:
     return {
         operation.transactional_id
         for operation in entry.operations
-        if isinstance(operation, Append | Stage | CommitOffsets | Ack | PrepareTxn | EndTxn | InitProducer)
+        if isinstance(
+            operation, Append | Stage | CommitOffsets | Ack | PrepareTxn | EndTxn | GiveUp | InitProducer
+        )
         and operation.transactional_id is not None
     }
 
@@ -178,7 +198,13 @@ def _check_ids_step(
     before: LogState, entry: CommitEntry, after: LogState, touched: set[TopicPartition]
 ) -> _Problems:
     current: set[Transaction] = set()
-    given = [(block.first, block.last) for block in after.blocks.values() if block.entry == entry.entry]
+    given = [
+        (block.first, block.last)
+        for op in entry.operations
+        if isinstance(op, AllocateProducerIds)
+        and (block := after.blocks.get(op.first)) is not None
+        and block.entry == entry.entry
+    ]
     expired = {name for op in entry.operations if isinstance(op, Expire) for name in op.transactional_ids}
     for name in sorted(_named_ids(entry)):
         old, new = before.transactional_ids.get(name), after.transactional_ids.get(name)
@@ -203,6 +229,17 @@ def _check_ids_step(
         if begun - current:
             yield f"I6 {_name(key)}: no id has the open transactions {sorted(begun - current)}"
     yield from _check_given(sorted(given), before.next_producer_id, after.next_producer_id)
+
+
+def _check_owners_step(before: LogState, entry: CommitEntry, after: LogState) -> _Problems:
+    """I7: producer ids have the transactional ids as owners that have them, for those that the entry names or expires."""
+    expired = {name for op in entry.operations if isinstance(op, Expire) for name in op.transactional_ids}
+    for name in sorted(_named_ids(entry) | expired):
+        old, new = before.transactional_ids.get(name), after.transactional_ids.get(name)
+        for number in {known.producer_id for known in (old, new) if known is not None}:
+            expected = name if new is not None and new.producer_id == number else None
+            if after.owners.get(number) != expected:
+                yield f"I7 producer id {number}: its owner is {after.owners.get(number)}, expected {expected}"
 
 
 def _check_given(given: list[tuple[int, int]], first: int, end: int) -> _Problems:
@@ -249,7 +286,11 @@ def _check_producers_step(before: LogState, entry: CommitEntry, after: LogState)
         if not set(after.producers) <= (set(before.producers) | used) - gone:
             yield f"I17 entry {entry.entry}: a producer comes with the deletion of a topic"
         yield from _check_producers(after)
-    elif set(after.producers) != (set(before.producers) | used) - gone:
+    elif any((number in after.producers) != (number not in gone) for number in used | gone) or len(
+        after.producers
+    ) != len(before.producers) + sum(number not in before.producers for number in used - gone) - sum(
+        number in before.producers for number in gone
+    ):
         yield f"I17 entry {entry.entry}: the producers are not those before, {sorted(used)} and without {sorted(gone)}"
     if after.retired_below != max([before.retired_below, *(number + 1 for number in gone)]):
         yield f"I17 entry {entry.entry}: ids below {after.retired_below} are retired"
@@ -258,7 +299,7 @@ def _check_producers_step(before: LogState, entry: CommitEntry, after: LogState)
 def _check_status(name: str, known: TransactionalIdState, state: LogState) -> _Problems:
     is_open = known.status in UNDECIDED
     holds = bool(known.partitions or known.staged or known.groups or known.subscriptions)
-    # A prepared transaction stays open when all that it had was in topics that were deleted.
+    # A prepared transaction stays open when all that it had was in topics that were deleted, or was given up.
     if (is_open != holds and known.status is not TransactionStatus.PREPARED) or is_open != (
         known.started_entry is not None
     ):
@@ -293,6 +334,8 @@ def _check_ids(state: LogState) -> _Problems:
     given += [(known.producer_id, known.producer_id) for known in state.transactional_ids.values()]
     yield from _check_apart(sorted(given), state.next_producer_id)
     yield from _check_producers(state)
+    if state.owners != {known.producer_id: name for name, known in state.transactional_ids.items()}:
+        yield "I7 owners: producer ids have other owners than the transactional ids say"
     opened: dict[tuple[TopicPartition, Transaction], int] = {}
     for name, known in sorted(state.transactional_ids.items()):
         yield from _check_status(name, known, state)
@@ -410,14 +453,15 @@ def _holds(old: Any, new: Any) -> bool:
 
 
 def _check_window_step(before: LogState, entry: CommitEntry, after: LogState) -> _Problems:
-    if not after.window.entries or after.window.entries[-1] != entry.intents:
+    entries = after.window.entries
+    if not entries or entries[-1] != entry.intents:
         yield f"I12 entry {entry.entry}: the window does not end with its intents"
-    if after.window.first + len(after.window.entries) != after.entry + 1:
+    if after.window.first + len(entries) != after.entry + 1:
         yield f"I12 entry {entry.entry}: the window ends at another entry"
-    known = before.window.first
-    for intent in sorted(set(entry.intents)):
-        if before.window.find(intent, known) is not None or entry.intents.count(intent) > 1:
-            yield f"I12 intent {intent}: it is in the window twice"
+    known = set(chain.from_iterable(before.window.entries)).intersection(entry.intents)
+    twice = known | {intent for intent, count in Counter(entry.intents).items() if count > 1}
+    for intent in sorted(twice):
+        yield f"I12 intent {intent}: it is in the window twice"
 
 
 def _check_window(state: LogState) -> _Problems:

@@ -15,9 +15,8 @@ from msgspec import inspect
 
 from txnformat import keys
 from txnformat.core.app_versions.state import CONTENT_SCHEME, Content, TopicContent
-from txnformat.core.drafts import replace
 from txnformat.core.groups.operations import CommitOffsets, JoinGroup
-from txnformat.core.lifecycle.operations import Replace
+from txnformat.core.lifecycle.operations import CompleteErasure, Replace, RequestErasure
 from txnformat.core.operations import (
     AllocateProducerIds,
     AlterTopic,
@@ -29,6 +28,7 @@ from txnformat.core.operations import (
     EndTxn,
     Operation,
     Seal,
+    Spill,
     Stage,
     TopicSetting,
 )
@@ -36,6 +36,7 @@ from txnformat.core.subscriptions.operations import Ack, AckMode
 from txnformat.core.wire.typed import Typed, fail
 from txnformat.errors import UnsupportedFeatureError
 from txnformat.field_types import Count, Text
+from txnformat.persistent import replace
 from txnformat.types import FileRecord, ObjectRecord, SegmentRecord
 
 __all__ = [
@@ -65,9 +66,9 @@ class _Form(NamedTuple):
     always: tuple[str, ...]
     """Fields that are always written."""
     left_out: tuple[tuple[str, object], ...]
-    """Those that are not when they have this value."""
+    """The fields that writers leave out when they have this value."""
     required: tuple[str, ...]
-    """Those that a reader must find although Python has a default."""
+    """The fields that a reader must find although Python has a default."""
 
 
 def _form(cls: type[msgspec.Struct]) -> _Form:
@@ -246,8 +247,10 @@ def _allocate(op: AllocateProducerIds, path: str) -> None:
 def _append(op: Append, path: str) -> None:
     if (op.producer_id < 0) != (op.epoch < 0):
         fail(path, "epoch", "-1 exactly when producer_id is -1", op.epoch)
-    _files(op.files, path)
+    _files(op.files, path, keys.parse_any_file_key)
     check_table_key(op.table, path)
+    if op.table is not None and any(file.place is not None for file in op.files):
+        fail(path, "files", "objects beside a table", [file.key for file in op.files])
     if op.table is not None and op.batches:
         fail(path, "batches", "nothing beside a table", op.batches)
     if op.table is None and op.section:
@@ -257,13 +260,13 @@ def _append(op: Append, path: str) -> None:
 
 
 def _stage(op: Stage, path: str) -> None:
-    _files(op.files, path)
+    _files(op.files, path, keys.parse_data_key)
     check_table_key(op.table, path)
 
 
-def _files(files: tuple[FileRecord, ...], path: str) -> None:
+def _files(files: tuple[FileRecord, ...], path: str, parse: Callable[[str], keys.ObjectName | None]) -> None:
     for index, file in enumerate(files):
-        keys.check_key(file.key, keys.parse_data_key, where=path)
+        keys.check_key(file.key, parse, where=path)
         if file.footer_bytes > file.size:
             fail(f"{path}.files[{index}]", "footer_bytes", f"at most size, {file.size}", file.footer_bytes)
 
@@ -309,11 +312,25 @@ def _seal(op: Seal, path: str) -> None:
     check_table_key(op.segment_list, path)
 
 
+def _spill(op: Spill, path: str) -> None:
+    check_table_key(op.table, path)
+    if len({part.topic_partition for part in op.partitions}) < len(op.partitions):
+        fail(path, "partitions", "each partition once", [part.topic_partition for part in op.partitions])
+    for part in op.partitions:
+        for key in part.replaced:
+            keys.check_key(key, keys.parse_table_key, where=path)
+
+
 def _replace(op: Replace, path: str) -> None:
     for index, segment in enumerate(op.segments):
         keys.check_key(segment.index.key, keys.parse_runs_key, where=f"{path}.segments[{index}]")
     for one in op.lists:
         check_table_key(one.segment_list, path)
+
+
+def _erasure_columns(op: RequestErasure | CompleteErasure, path: str) -> None:
+    if any(later <= earlier for earlier, later in pairwise(op.columns)):
+        fail(path, "columns", "names that ascend", op.columns)
 
 
 def _join_group(op: JoinGroup, path: str) -> None:
@@ -357,7 +374,10 @@ _RULES: dict[type, Callable[[Any, str], None]] = {
     EndTxn: _end_txn,
     Checkpoint: _checkpoint,
     Seal: _seal,
+    Spill: _spill,
     Replace: _replace,
+    RequestErasure: _erasure_columns,
+    CompleteErasure: _erasure_columns,
     JoinGroup: _join_group,
     CommitOffsets: _identity,
     Ack: _ack,

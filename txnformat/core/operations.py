@@ -17,7 +17,16 @@ from msgspec import Meta, Struct
 
 from txnformat.core.app_versions.state import INSTANCE_BYTES_MAX, Content
 from txnformat.core.groups.operations import CommitOffsets, DeleteGroup, JoinGroup
-from txnformat.core.lifecycle.operations import DeleteTopic, Replace, Trim, VacuumMark
+from txnformat.core.lifecycle.operations import (
+    AbandonErasure,
+    AdvanceErasure,
+    CompleteErasure,
+    DeleteTopic,
+    Replace,
+    RequestErasure,
+    Trim,
+    VacuumMark,
+)
 from txnformat.core.subscriptions.operations import Ack, CreateSubscription, DeleteSubscription
 from txnformat.field_types import (
     FEATURE,
@@ -64,6 +73,7 @@ __all__ = [
     "CreateTopic",
     "EndTxn",
     "Expire",
+    "GiveUp",
     "InitProducer",
     "Marker",
     "Operation",
@@ -73,6 +83,8 @@ __all__ = [
     "Seal",
     "SealedPartition",
     "SealedSegment",
+    "Spill",
+    "SpilledPartition",
     "Stage",
     "TopicSetting",
     "Upgrade",
@@ -89,7 +101,7 @@ Instance = Annotated[str, bounded(INSTANCE_BYTES_MAX)]
 
 
 class Cause(StrEnum):
-    """Who ended a transaction."""
+    """The cause of a transaction's end."""
 
     PRODUCER = "producer"
     """The producer itself."""
@@ -121,8 +133,10 @@ class Upgrade(Struct, frozen=True, tag_field="operation", tag="upgrade"):
     writer: tuple[Item, ...]
     maintenance: tuple[Item, ...]
     max_transaction_timeout_ms: TimeoutMs | None = None
-    """Longest timeout that a producer may ask for, of transactions with offsets; None: as before."""
+    """Longest timeout that a producer may ask for, of transactions with offsets. If None, as before."""
     intent: Count = 0
+    truncate_older_than_ms: Annotated[OrMinusOne | None, LEFT_OUT] = None
+    """Maintenance lets commit entries go that are older; -1: it leaves them; None: as before."""
 
 
 class TopicSetting(Struct, frozen=True, gc=False):
@@ -145,7 +159,7 @@ class CreateTopic(Struct, frozen=True, gc=False, tag_field="operation", tag="cre
     timestamp_column: Text | None = None
     intent: Count = 0
     settings: Annotated[tuple[TopicSetting, ...], LEFT_OUT] = ()
-    """By name, ascending."""
+    """The settings, by name, ascending."""
 
 
 class AlterTopic(Struct, frozen=True, tag_field="operation", tag="alter_topic"):
@@ -155,12 +169,12 @@ class AlterTopic(Struct, frozen=True, tag_field="operation", tag="alter_topic"):
     partitions: PartitionCount
     """All of them, from here on; new ones are empty."""
     schema_id: SchemaId
-    """Of the newest version from here on."""
+    """Id of the newest version from here on."""
     fields: tuple[Any, ...] | None = None
-    """That version, if it is new (as in CreateTopic); None: the schema stays."""
+    """The schema of that version, if it is new (as in CreateTopic). If None, the schema stays."""
     intent: Count = 0
     settings: Annotated[tuple[TopicSetting, ...] | None, LEFT_OUT] = None
-    """All of them from here on, by name, ascending; None: they stay."""
+    """All of them from here on, by name, ascending. If None, they stay."""
 
 
 class InitProducer(Struct, frozen=True, tag_field="operation", tag="init_producer"):
@@ -190,7 +204,7 @@ class AllocateProducerIds(Struct, frozen=True, tag_field="operation", tag="alloc
 
 
 class PendingPartition(Struct, frozen=True, gc=False):
-    """What an append or a stage brings for one partition; an entry gives it its offsets."""
+    """The part of an append or a stage in one partition; an entry gives it its offsets."""
 
     partition: PartitionNumber
     records: Positive
@@ -206,7 +220,7 @@ class PendingPartition(Struct, frozen=True, gc=False):
 
 
 class AppendedPartition(PendingPartition, frozen=True, gc=False, kw_only=True):
-    """What an append adds to one partition: ``records`` offsets from ``base_offset`` on."""
+    """The part of an append in one partition: ``records`` offsets from ``base_offset`` on."""
 
     base_offset: Count
     base_sequence: OrMinusOne
@@ -217,7 +231,7 @@ class Append(Struct, frozen=True, tag_field="operation", tag="append", kw_only=T
 
     ``batches`` are in log order: within a partition, a batch's base offset is the partition's ``base_offset``
     plus the records of the batches before it. A batch of a partition that ``partitions`` does not name is not
-    part of the log (a repeated append, of which that partition was known already). When there are many
+    part of the log (earlier versions appended the rest of an append that was known in part). When there are many
     batches, ``batches`` is empty, and ``table`` with ``section`` says which rows of which object hold them.
     """
 
@@ -295,6 +309,17 @@ class EndTxn(Struct, frozen=True, tag_field="operation", tag="end_txn"):
     intent: Count = 0
 
 
+class GiveUp(Struct, frozen=True, tag_field="operation", tag="give_up"):
+    """A prepared transaction loses all that it has appended to some partitions, and keeps the rest; it stays prepared."""
+
+    transactional_id: TransactionalId
+    producer_id: Count
+    epoch: Count
+    markers: Annotated[tuple[Marker, ...], Meta(min_length=1, description="at least one marker")]
+    """ABORT markers, one for each of the partitions."""
+    intent: Count = 0
+
+
 class AppVersion(Struct, frozen=True, tag_field="operation", tag="app_version"):
     """An application's version: the exactly-once key of a batch engine."""
 
@@ -303,9 +328,9 @@ class AppVersion(Struct, frozen=True, tag_field="operation", tag="app_version"):
     version: Count
     intent: Count = 0
     instance: Annotated[Instance | None, LEFT_OUT] = None
-    """Which run of the application it was; None: it does not say."""
+    """Which run of the application it was. If None, it does not say."""
     content: Annotated[Content | None, LEFT_OUT] = None
-    """What it wrote; None: it does not say. No part of the state: a repetition reads the entry."""
+    """The content of the write. If None, the writer does not say. No part of the state: a repetition reads the entry."""
     topics: Annotated[tuple[Uuid, ...], LEFT_OUT] = ()
     """Ids, ascending, of the topics that it was written to, in logs whose topics may be deleted."""
 
@@ -323,7 +348,7 @@ class Checkpoint(Struct, frozen=True, tag_field="operation", tag="checkpoint"):
 
 
 class SealedPartition(Struct, frozen=True, gc=False):
-    """What a segment holds of one partition: offsets [start_offset, end_offset)."""
+    """The part of a sealed segment in one partition: offsets [start_offset, end_offset)."""
 
     partition: PartitionNumber
     start_offset: Count
@@ -371,8 +396,45 @@ class Seal(Struct, frozen=True, tag_field="operation", tag="seal"):
     """Empty when the list begins where the newest one ends; also when an earlier version wrote a list of all segments."""
 
 
+class SpilledPartition(Struct, frozen=True, gc=False):
+    """The part of a spill in one partition: offsets [start_offset, end_offset), of which none is below the last stable offset."""
+
+    topic_id: Uuid
+    partition: PartitionNumber
+    start_offset: Count
+    """Where the partition's extents in the state begin, or one of its spills that is taken in."""
+    end_offset: Count
+    """Exclusive."""
+    extents: Count
+    batches: Count
+    """Batches that the extents stand for."""
+    markers: Count
+    aborted: Count
+    """Abort index entries whose marker is in the range."""
+    records: Count
+    size: Count
+    """Compressed bytes of the records."""
+    replaced: Annotated[tuple[Text, ...], LEFT_OUT] = ()
+    """Keys of the spills that are taken in, ascending by offset."""
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Return the partition."""
+        return TopicPartition(self.topic_id, self.partition)
+
+
+class Spill(Struct, frozen=True, tag_field="operation", tag="spill"):
+    """Extents, markers and abort index entries above last stable offsets move from the state into an object."""
+
+    table: ObjectRecord
+    partitions: Annotated[
+        tuple[SpilledPartition, ...], Meta(min_length=1, description="at least one partition")
+    ]
+    intent: Count = 0
+
+
 class Expire(Struct, frozen=True, tag_field="operation", tag="expire"):
-    """What was idle for long leaves the state: transactional ids, producers without one, blocks of ids."""
+    """Removes idle ids from the state: transactional ids, producers without one, blocks of ids."""
 
     transactional_ids: tuple[Item, ...]
     producers: tuple[Count, ...]
@@ -393,14 +455,20 @@ Operation = (
     | Stage
     | PrepareTxn
     | EndTxn
+    | GiveUp
     | AppVersion
     | Checkpoint
     | Seal
+    | Spill
     | Expire
     | Trim
     | VacuumMark
     | DeleteTopic
     | Replace
+    | RequestErasure
+    | AdvanceErasure
+    | CompleteErasure
+    | AbandonErasure
     | JoinGroup
     | CommitOffsets
     | DeleteGroup

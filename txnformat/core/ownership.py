@@ -29,6 +29,7 @@ __all__ = [
     "check_snapshot",
     "directories",
     "directory_in_use",
+    "named_before",
     "shares_directory",
     "topic_exists",
 ]
@@ -76,6 +77,14 @@ def check_files(topic: TopicState, files: Iterable[FileRecord], at: At) -> None:
     for file in files:
         if not is_topics_file(file.key, topic.directory):
             _foreign(topic, "a file", file.key, at)
+
+
+def named_before(state: LogState, files: Iterable[FileRecord]) -> str | None:
+    """Return the key of a file that an append or stage is to name, and that another one has named, as far as the state knows; None: there is none. The same key twice is one, too."""
+    wanted = [file.key for file in files]
+    if len(set(wanted)) < len(wanted):
+        return next(key for key in wanted if wanted.count(key) > 1)
+    return state.files.first_of(wanted)
 
 
 def check_segment(topic: TopicState, record: SegmentRecord, at: At) -> None:
@@ -184,6 +193,7 @@ def _named_files(state: LogState, name: str) -> Iterator[tuple[str, int]]:
     runs: set[tuple[int, int, str]] = set()
     used: set[int] = set()
     for key, partition in state.partitions.items():
+        used.update(one.table for one in partition.spills)
         extents = partition.extents.array()
         in_table = extents["table"] >= 0
         named.setdefault(key.topic_id, set()).update(extents["file"][~in_table].tolist())

@@ -1,12 +1,12 @@
 """LogState: everything that a log is after some entry. A value: folding makes a new one.
 
-What grows with history is bounded by windows or belongs to later lifecycle operations; what is here grows with
-live things: topics, ids, partitions, and extents that are not sealed.
+Windows bound everything that grows with history, or lifecycle operations remove it; the rest grows with live things: topics, ids, partitions, and extents that
+are not sealed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -15,8 +15,8 @@ import msgspec
 
 from txnformat.arguments import is_text
 from txnformat.core.app_versions.state import VersionAt
-from txnformat.core.drafts import drafted_set, put, replace, without
 from txnformat.core.groups.state import GroupState
+from txnformat.core.lifecycle.state import ErasureState
 from txnformat.core.operations import Checkpoint, CreateTopic, TopicSetting
 from txnformat.core.records.state import PartitionState
 from txnformat.core.subscriptions.operations import SubscriptionKey
@@ -25,10 +25,11 @@ from txnformat.core.topics.schema import TopicSchema
 from txnformat.core.transactions.state import MAX_TRANSACTION_TIMEOUT_MS, UNDECIDED, TransactionalIdState
 from txnformat.errors import NotFoundError, UnsupportedFeatureError, repr_of
 from txnformat.field_types import LOG_PARTITIONS_MAX, Count, LogTime, Text, Uuid
-from txnformat.persistent import Vector
+from txnformat.persistent import Vector, excluding, including, put, replace, without
 from txnformat.types import FileRecord, ObjectRecord, SegmentListRecord, SegmentRecord, TopicPartition
 
 __all__ = [
+    "EMBEDDING",
     "FEATURES",
     "INTENT_WINDOW_ENTRIES",
     "KNOWN_FEATURES",
@@ -46,6 +47,8 @@ __all__ = [
 
 INTENT_WINDOW_ENTRIES = 1_000
 """Entries whose intent ids are remembered."""
+_NEWER_ENTRIES = 32
+"""How many of these, at most, are copied for each entry; the others are copied once for so many entries."""
 
 
 class Features(NamedTuple):
@@ -60,7 +63,9 @@ FEATURES = Features(frozenset({"base-1"}), frozenset({"base-1"}), frozenset({"ba
 """The features of a new log."""
 LIFECYCLE = "lifecycle-1"
 """The feature that records may be removed: readers and writers must know that a log start moves."""
-KNOWN_FEATURES = Features(*(names | {LIFECYCLE} for names in FEATURES))
+EMBEDDING = "embedding-1"
+"""The feature that entries have payloads: readers and writers must know that a file may be a part of one."""
+KNOWN_FEATURES = Features(*(names | {LIFECYCLE, EMBEDDING} for names in FEATURES))
 """The features that this version knows."""
 
 
@@ -75,8 +80,8 @@ def topic_gone(what: str, topic_id: str, **values: object) -> NotFoundError:
     )
 
 
-def check_features(of: Literal["reader", "writer"], names: Iterable[str]) -> None:
-    """Raise UnsupportedFeatureError about features that this version does not have and a log needs of readers, or of writers."""
+def check_features(of: Literal["reader", "writer", "maintenance"], names: Iterable[str]) -> None:
+    """Raise UnsupportedFeatureError about features that this version does not have and a log needs of readers, of writers, or of maintenance."""
     unknown = sorted(set(names) - getattr(KNOWN_FEATURES, of))
     if unknown:
         what = f"the log needs {of} features that this version does not have"
@@ -96,7 +101,12 @@ class TopicState:
     """The operation that made it."""
     created_entry: int
     settings: tuple[TopicSetting, ...] = ()
-    """Those that are not as by default, by name, ascending."""
+    """The settings that differ from the default, by name, ascending."""
+
+    @property
+    def first_columns(self) -> tuple[str, ...]:
+        """The columns that it was created with; later ones are null in older records."""
+        return tuple(one["name"] for one in self.created.fields)
 
     @property
     def shown_partitions(self) -> str:
@@ -121,7 +131,7 @@ class DeletedTopic(msgspec.Struct, frozen=True, gc=False):
     directory: Text
     topic_id: Uuid
     entry: Count
-    """That deleted it."""
+    """Entry that deleted it."""
 
 
 class ProducerIdBlock(msgspec.Struct, frozen=True, gc=False):
@@ -145,20 +155,52 @@ class UsedAt(NamedTuple):
     """Log time of that entry."""
 
 
-@dataclass(frozen=True, slots=True)
 class IntentWindow:
-    """Intent ids of the last entries, so that an operation without a natural key is not applied twice."""
+    """Intent ids of the last entries, so that an operation without a natural key is not applied twice. A value."""
 
-    first: int = 0
-    """Entry that the window begins with (inclusive)."""
-    entries: tuple[tuple[str, ...], ...] = ()
-    """Ids of entry ``first``, ``first`` + 1, …"""
+    __slots__ = ("_newer", "_older", "first")
+
+    def __init__(self, first: int = 0, entries: tuple[tuple[str, ...], ...] = ()) -> None:
+        self.first = first
+        """Entry that the window begins with (inclusive)."""
+        self._older = entries
+        """Ids up to those of the newest entries: the last of them are in the window."""
+        self._newer: tuple[tuple[str, ...], ...] = ()
+        """Ids of the newest entries, which are few, so that one more costs little."""
+
+    def __len__(self) -> int:
+        """Return the number of entries."""
+        return min(len(self._older) + len(self._newer), INTENT_WINDOW_ENTRIES)
+
+    @property
+    def entries(self) -> tuple[tuple[str, ...], ...]:
+        """Ids of the entries from ``first`` on."""
+        return (self._older + self._newer)[-INTENT_WINDOW_ENTRIES:]
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether both windows have the same ids of the same entries."""
+        if not isinstance(other, IntentWindow):
+            return NotImplemented
+        return (self.first, self.entries) == (other.first, other.entries)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        """Show first and entries."""
+        return f"IntentWindow(first={self.first}, entries={self.entries})"
+
+    def __reduce__(self) -> tuple[type[IntentWindow], tuple[int, tuple[tuple[str, ...], ...]]]:
+        """Let copies and pickles have what is in the window."""
+        return IntentWindow, (self.first, self.entries)
 
     def find(self, intent: str, first_slot: int) -> int | None:
         """Return the entry that holds ``intent``, looked for from ``first_slot`` (inclusive) on."""
-        for index in range(max(first_slot, self.first) - self.first, len(self.entries)):
-            if intent in self.entries[index]:
-                return self.first + index
+        begin, entries = self.first + len(self) - len(self._newer), self._newer
+        if first_slot < begin:
+            begin, entries = self.first, self.entries
+        for index in range(max(first_slot - begin, 0), len(entries)):
+            if intent in entries[index]:
+                return begin + index
         return None
 
     def covers(self, first_slot: int) -> bool:
@@ -167,8 +209,12 @@ class IntentWindow:
 
     def push(self, entry: int, intents: tuple[str, ...]) -> IntentWindow:
         """Return the window after one more entry."""
-        entries = (*self.entries, intents)[-INTENT_WINDOW_ENTRIES:]
-        return IntentWindow(entry + 1 - len(entries), entries)
+        after = IntentWindow()
+        after._older, after._newer = self._older, (*self._newer, intents)
+        if len(after._newer) > _NEWER_ENTRIES:
+            after._older, after._newer = after.entries, ()
+        after.first = entry + 1 - len(after)
+        return after
 
 
 class LogState(msgspec.Struct, frozen=True):
@@ -182,36 +228,38 @@ class LogState(msgspec.Struct, frozen=True):
     timestamp_ms: int = 0
     """Log time: the last entry's timestamp."""
     features: Features = FEATURES
-    topics: dict[str, TopicState] = msgspec.field(default_factory=dict)
-    """By topic id."""
-    topic_ids: dict[str, str] = msgspec.field(default_factory=dict)
+    topics: Mapping[str, TopicState] = msgspec.field(default_factory=dict)
+    """The topics, by topic id."""
+    topic_ids: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Topic id by name."""
-    deleted: dict[str, DeletedTopic] = msgspec.field(default_factory=dict)
+    deleted: Mapping[str, DeletedTopic] = msgspec.field(default_factory=dict)
     """Topics that were deleted since the vacuum's floor, by directory."""
     partition_count: int = 0
     """Number of partitions of all topics, with those that hold nothing."""
-    partitions: dict[TopicPartition, PartitionState] = msgspec.field(default_factory=dict)
+    partitions: Mapping[TopicPartition, PartitionState] = msgspec.field(default_factory=dict)
     """Partitions that hold or held something; one that is not here is empty."""
-    transactional_ids: dict[str, TransactionalIdState] = msgspec.field(default_factory=dict)
+    transactional_ids: Mapping[str, TransactionalIdState] = msgspec.field(default_factory=dict)
+    owners: Mapping[int, str] = msgspec.field(default_factory=dict)
+    """Transactional id by producer id."""
     undecided: AbstractSet[str] = frozenset()
     """Transactional ids with an open or prepared transaction."""
     max_transaction_timeout_ms: int = MAX_TRANSACTION_TIMEOUT_MS
     """Longest timeout that a producer may ask for, of transactions with offsets."""
     next_producer_id: int = 0
-    blocks: dict[int, ProducerIdBlock] = msgspec.field(default_factory=dict)
+    blocks: Mapping[int, ProducerIdBlock] = msgspec.field(default_factory=dict)
     """Blocks of producer ids that were given, by their first id; in ascending order."""
-    producers: dict[int, UsedAt] = msgspec.field(default_factory=dict)
+    producers: Mapping[int, UsedAt] = msgspec.field(default_factory=dict)
     """Producers without a transactional id that the log remembers sequences of, by id."""
     retired_below: int = 0
     """Producer ids below that are not in ``producers`` may have been forgotten: they append nothing any more."""
-    app_versions: dict[tuple[str, str], VersionAt] = msgspec.field(default_factory=dict)
-    """By (namespace, application id)."""
-    groups: dict[str, GroupState] = msgspec.field(default_factory=dict)
+    app_versions: Mapping[tuple[str, str], VersionAt] = msgspec.field(default_factory=dict)
+    """The newest versions, by (namespace, application id)."""
+    groups: Mapping[str, GroupState] = msgspec.field(default_factory=dict)
     """Consumer groups by name."""
     retired_generation: int = 0
     """Largest generation of a group that has left the state: new groups go on from it, so that none comes twice."""
-    subscriptions: dict[SubscriptionKey, SubscriptionState] = msgspec.field(default_factory=dict)
-    """By topic id and name; they never expire."""
+    subscriptions: Mapping[SubscriptionKey, SubscriptionState] = msgspec.field(default_factory=dict)
+    """The subscriptions, by topic id and name; they never expire."""
     files: Vector[FileRecord] = msgspec.field(default_factory=Vector)
     """Segment files that extents in the state may refer to."""
     tables: Vector[ObjectRecord] = msgspec.field(default_factory=Vector)
@@ -228,40 +276,41 @@ class LogState(msgspec.Struct, frozen=True):
     window: IntentWindow = msgspec.field(default_factory=IntentWindow)
     vacuum_floor: int = 0
     """No operation names an object any more that was born below this entry."""
+    truncate_older_than_ms: int = -1
+    """Age at which maintenance lets commit entries go; -1: they stay."""
+    erasures: Mapping[str, ErasureState] = msgspec.field(default_factory=dict)
+    """The erasures by id, in the order of their requests: all that are not complete, and the newest complete ones."""
 
-    def with_transactional_id(self, name: str, known: TransactionalIdState, at: object = None) -> LogState:
-        """Return the state with what is known of one transactional id replaced, in the fold ``at``; outside of one without it."""
+    def with_transactional_id(self, name: str, known: TransactionalIdState) -> LogState:
+        """Return the state with what is known of one transactional id replaced."""
+        owners, undecided = self.owners, self.undecided
+        if known.producer_id not in owners:
+            owners = put(owners, known.producer_id, name)
         is_undecided = known.status in UNDECIDED
-        undecided = self.undecided
         if is_undecided != (name in undecided):
-            change = {"more" if is_undecided else "fewer": (name,)}
-            undecided = drafted_set(undecided, at, **change)
-        return replace(
-            self, transactional_ids=put(self.transactional_ids, name, known, at), undecided=undecided
-        )
+            undecided = (including if is_undecided else excluding)(undecided, name)
+        ids = put(self.transactional_ids, name, known)
+        return replace(self, transactional_ids=ids, owners=owners, undecided=undecided)
 
-    def may_begin(self, producer_id: int, of_transactional_ids: Collection[int] | None = None) -> bool:
+    def may_begin(self, producer_id: int) -> bool:
         """Return whether a producer without a transactional id that the log does not remember may append its first record.
 
-        Its id must have been given, not be retired, and not be a transactional id's: those are looked through, unless
-        they are given.
+        Its id must have been given, not be retired, and not be a transactional id's.
         """
         if not self.retired_below <= producer_id < self.next_producer_id:
             return False
-        if of_transactional_ids is not None:
-            return producer_id not in of_transactional_ids
-        return all(known.producer_id != producer_id for known in self.transactional_ids.values())
+        return producer_id not in self.owners
 
     def group(self, name: str) -> GroupState:
         """Return a consumer group; one that is not there has no positions and no member."""
         return self.groups.get(name) or GroupState(generation=self.retired_generation)
 
-    def without_groups(self, names: Collection[str], at: object) -> LogState:
-        """Return the state without some groups, which are there, in the fold ``at``. Their members are fenced for ever."""
+    def without_groups(self, names: Collection[str]) -> LogState:
+        """Return the state without some groups, which are there. Their members are fenced for ever."""
         if not names:
             return self
         gone = [self.groups[name].generation for name in names]
-        kept = without(self.groups, names, at)
+        kept = without(self.groups, names)
         return replace(self, groups=kept, retired_generation=max([self.retired_generation, *gone]))
 
     def may_have(self, more_partitions: int) -> bool:

@@ -156,7 +156,7 @@ def like(column: str, type_: pa.DataType, pattern: str, escape: str, *, negated:
             character = pattern[position : position + 1]
             if character not in ("_", "%", escape) or not character:
                 raise NotComparableError(
-                    f"the pattern {pattern!r:.100} has an escape {escape!r} before neither _, % nor itself"
+                    f"the pattern {pattern!r:.100} has the escape {escape!r} before a character other than _, % and {escape!r}"
                 )
         if (special and character == "_") or (wildcard and not special):
             raise NotComparableError(

@@ -19,6 +19,7 @@ import pyarrow.types as pt
 import sqlglot
 from sqlglot import exp
 
+from txnformat.arguments import is_utf8
 from txnformat.errors import InvalidInputError
 from txnformat.predicates.bind import (
     Literal,
@@ -31,7 +32,7 @@ from txnformat.predicates.bind import (
 )
 from txnformat.predicates.tree import Compare, Constant, Node, NullTest, Op, Predicate, all_of, any_of
 
-__all__ = ["WHERE_CHARS_MAX", "compile_where"]
+__all__ = ["WHERE_CHARS_MAX", "check_text", "compile_where"]
 
 WHERE_CHARS_MAX = 256 * 1024
 """Longest text of a condition, in characters (inclusive)."""
@@ -81,15 +82,7 @@ def compile_where(
     other ones. ``need_zone``: refuse timestamps without a zone, but for ``TIMESTAMP_NTZ`` and columns that have none. Else they
     are in UTC. Raises InvalidInputError: kind ``invalid-where``: every problem.
     """
-    if not isinstance(text, str):
-        _refuse(
-            f"where is of the type {type(text).__name__}, not a text",
-            "pass SQL, such as \"id > 5 AND name = 'a'\"",
-        )
-    if len(text) > WHERE_CHARS_MAX:
-        _refuse(f"where has {len(text)} characters; at most {WHERE_CHARS_MAX} are read")
-    if not text.strip():
-        _refuse("where is empty", "leave it out to read everything")
+    check_text(text)
     compiler = _Compiler(columns, aliases or {}, need_zone=need_zone)
     try:
         root = compiler.node(_parsed(text), negated=False, depth=0)
@@ -105,6 +98,23 @@ def compile_where(
         )
     needed = sorted(_columns(root))
     return Predicate(root, tuple((name, columns[name]) for name in needed), text)
+
+
+def check_text(text: object) -> None:
+    """Refuse what cannot be a condition, whatever it says. Raises InvalidInputError: kind ``invalid-where``."""
+    if not isinstance(text, str):
+        _refuse(
+            f"where is of the type {type(text).__name__}, not a text",
+            "pass SQL, such as \"id > 5 AND name = 'a'\"",
+        )
+    if len(text) > WHERE_CHARS_MAX:
+        _refuse(f"where has {len(text)} characters; at most {WHERE_CHARS_MAX} are read")
+    if not is_utf8(text):
+        _refuse(
+            "where has half of a surrogate pair, which is no character", "pass text that has a form in UTF-8"
+        )
+    if not text.strip():
+        _refuse("where is empty", "leave it out to read everything")
 
 
 def _parsed(text: str) -> Any:

@@ -165,7 +165,7 @@ class Predicate:
     types: tuple[tuple[str, pa.DataType], ...]
     """Name and type of each column that is needed, sorted by name."""
     text: str = ""
-    """What it was made from, for people."""
+    """The text it was parsed from, for people."""
 
     @property
     def columns(self) -> tuple[str, ...]:

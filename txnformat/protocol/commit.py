@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from txnformat.arguments import check_settings
 from txnformat.core.assemble import CLOCK_SKEW_MS_MAX, ENGINE, Assembled, assemble, next_timestamp_ms
 from txnformat.core.decide import decide
-from txnformat.core.drafts import replace
 from txnformat.core.entry import CommitEntry, encode_entry, sha256_hex
 from txnformat.core.fold import apply
 from txnformat.core.intents import (
@@ -44,6 +43,7 @@ from txnformat.errors import (
     StorageError,
     TxnLogError,
 )
+from txnformat.persistent import replace
 from txnformat.protocol.effects import DrawId, DrawUniform, ReadClock, Sleep, Steps, Times
 from txnformat.protocol.expiry import PIGGYBACK_MAX, Watch
 from txnformat.protocol.follow import confirm, fold_bytes, open_view, refresh
@@ -52,12 +52,16 @@ from txnformat.protocol.reads import read_boundary
 from txnformat.protocol.repeats import original_result
 from txnformat.protocol.sealing import SEAL_EXTENTS
 from txnformat.protocol.slot import Gone, Lost, Ours, Refused, SlotOutcome, Unknown, create_slot
+from txnformat.protocol.snapshots import create_object
 from txnformat.protocol.view import View, waited
 
 __all__ = ["Answers", "CommitSettings", "backoff_ms", "commit_group", "writable"]
 
+EMBEDDED_LOSSES_MAX = 3
+"""Lost slots after which the files that waiting intents embed are uploaded."""
+
 Answers = dict[str, CommitResult | TxnLogError]
-"""By intent id: what became of it, or the error that its caller gets."""
+"""The result of each intent by its id, or the error that its caller gets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +81,7 @@ class CommitSettings:
     producer_retention_ms: int = PRODUCER_RETENTION_MS
     """Time after its last append for which a producer without a transactional id is remembered."""
     max_transaction_timeout_ms: int | None = None
-    """Of a log that gets its first entry: the longest timeout of transactions with offsets; None: 15 minutes."""
+    """Longest timeout of transactions with offsets, for a log that gets its first entry. If None, 15 minutes."""
 
     def __post_init__(self) -> None:
         """Report all problems at once."""
@@ -190,8 +194,7 @@ def _commit_once(
             view = group.seen = yield from _after_loss(view, slot, outcome, times, group)
             group.refreshed = True
             now: Times = yield ReadClock()
-            if group.count_loss(now):
-                yield from group.give_up(view.state, now)
+            yield from group.lose(view.state, now)
     return view
 
 
@@ -204,8 +207,8 @@ def _with_ends(
 ) -> Steps[Assembled]:
     """Assemble the waiting intents together with the ends of what expired, which no caller waits for.
 
-    Who still commits or prepares in time for this entry goes before its end; who would only add to what is over learns
-    that it is.
+    A transaction that commits or prepares in time for this entry goes before its end. A producer that would only add to an expired transaction learns that it
+    has ended.
     """
     adding: set[str | None] = set()
     completing: set[str | None] = set()
@@ -412,22 +415,35 @@ class _Group:
         """Return whether any intent would be applied after ``state``."""
         return any(isinstance(decide(state, intent), Included) for intent in self.waiting)
 
-    def count_loss(self, now: Times) -> bool:
-        """Count a lost slot; return whether attempts or time are used up."""
+    def lose(self, state: LogState, now: Times) -> Steps[None]:
+        """Count a lost slot. If attempts or time are used up, give up; ``state`` is refreshed since the loss."""
         self._losses += 1
         late = waited(self.start, now) >= self._settings.deadline_ms
-        return late or self._losses >= self._settings.attempts_max
+        if late or self._losses >= self._settings.attempts_max:
+            yield from self._give_up(state, now)
+        elif self._losses == EMBEDDED_LOSSES_MAX:
+            yield from self._upload()
 
-    def give_up(self, state: LogState, now: Times) -> Steps[None]:
+    def _upload(self) -> Steps[None]:
+        """Upload the files that waiting intents embed: from now on a lost slot sends little. Requests: 1 PUT and 1 GET for each."""
+        for number, intent in enumerate(self.waiting):
+            if isinstance(intent.action, Write) and any(one.payload for one in intent.action.appends):
+                for append in intent.action.appends:
+                    for file, data in zip(append.files, append.payload, strict=False):
+                        yield from create_object(file.key, data)
+                appends = tuple(replace(one, payload=()) for one in intent.action.appends)
+                self.waiting[number] = replace(intent, action=replace(intent.action, appends=appends))
+
+    def _give_up(self, state: LogState, now: Times) -> Steps[None]:
         """Answer every intent after too many losses; ``state`` is refreshed since the last one.
 
         This call's attempts are known not to have landed: every slot that they were sent to is another process's.
         But what took a slot may be an earlier call's attempt that came late, so the state is asked once more.
         """
         contention = ConflictError(
-            "other writers took every slot; nothing was committed",
+            "other writers took every slot that this commit tried; nothing was committed",
             kind="commit-contention",
-            hint="try again; if it stays so, fewer writers or larger transactions are needed",
+            hint="try again; if it happens often, use fewer writers or larger transactions",
             attempts=self._losses,
             waited_ms=waited(self.start, now),
         )

@@ -166,7 +166,7 @@ def topic_as_of(state: LogState, name: str, entry: int) -> TopicState:
     topic = state.topic(name)
     if topic.created_entry > entry:
         raise NotFoundError(
-            "there was no such topic yet",
+            "the topic did not exist at this version",
             kind="unknown-topic",
             hint=f"it was created at entry {topic.created_entry}: read that version or a later one",
             topic=name,

@@ -1,4 +1,4 @@
-"""What the steps of the protocol ask of the world, as values.
+"""The requests of the protocol's steps to the world, as values.
 
 A step is a generator: it yields an :class:`Effect` and is sent the answer, or has the
 :class:`~txnformat.errors.StorageError` of a failed request thrown into it. It touches nothing itself, so the
@@ -103,7 +103,7 @@ class Times(NamedTuple):
 
     wall_ms: int
     boot_ms: int | None
-    """None where no clock counts suspended time."""
+    """Time since boot, suspended time included; None where no clock counts it."""
     store_ms: int
     """The store's time."""
 

@@ -28,13 +28,13 @@ PIGGYBACK_MAX = 100
 class _Seen(NamedTuple):
     producer_id: int
     entry: int
-    """That its timeout counts from."""
+    """Entry that its timeout counts from."""
     since_ms: int
     """Boot time at which it was first seen so."""
 
 
 class Watch:
-    """What one process has seen of open transactions.
+    """The open transactions that one process has seen, and since when.
 
     Safe for use by many threads: it is one value, replaced in one step. Of two threads that replace it at once one may
     bring back what was seen a little earlier. Then a timeout is counted anew, or its end is refused, for the

@@ -32,6 +32,7 @@ from txnformat.protocol.reads import (
 )
 from txnformat.protocol.tail import bundle_key_of, read_back, read_tail, usable_bundle
 from txnformat.protocol.view import View
+from txnformat.segments.payload import head_of
 
 __all__ = ["confirm", "empty_state", "fold_bytes", "get_object", "open_view", "parse_hint", "refresh"]
 
@@ -50,15 +51,16 @@ BUNDLES_AHEAD_MAX = 8
 
 
 class Hint(NamedTuple):
-    """What ``latest`` says."""
+    """The content of ``latest``."""
 
     entry: int
     key: str
 
 
 def fold_bytes(state: LogState, data: bytes) -> LogState:
-    """Return the state after the entry that ``data`` holds."""
-    return apply(state, decode_entry(data, state.entry + 1), sha256_hex(data))
+    """Return the state after the entry that ``data`` holds, with its payload or without."""
+    head = head_of(data)
+    return apply(state, decode_entry(head, state.entry + 1), sha256_hex(head))
 
 
 def refresh(view: View, *, ahead: int = 1, durable: bool = True) -> Steps[View]:
@@ -100,10 +102,19 @@ def _follow(view: View, ahead: int, *, through_bundles: bool) -> Steps[View | No
     now = yield ReadClock()
     if not view.is_fresh(now):
         boundary = yield from read_boundary()
-        if boundary > state.entry + 1:
-            # What was followed is older than what may be deleted: start over from a snapshot.
+        if _is_below(boundary, state.entry):
+            # The followed state is older than the entries that may be deleted: start over from a snapshot.
             return (yield from _open_view())
     return View(state, proof)
+
+
+def _is_below(boundary: int, tip: int) -> bool:
+    """Return whether a tip may be a deleted entry that a writer that slept has created again.
+
+    Such an entry chains to the real one before it. It is not enough that the slot after the tip is not below the boundary: that slot may have
+    been read long before the tip. An entry at the boundary or above was never deleted, and the chain binds all before it.
+    """
+    return boundary > max(tip, 0)  # 0: there is no boundary
 
 
 def _advance(
@@ -175,7 +186,7 @@ def _reload_after(error: CorruptDataError, first: int) -> Steps[View]:
 
 
 def open_view() -> Steps[View]:
-    """Open a log without any knowledge of it. What it shows is durable, as after :func:`refresh`.
+    """Open a log without any knowledge of it. The state it shows is durable, as after :func:`refresh`.
 
     Requests: 4 sequential round trips: format and hint; snapshot and listing; the entries; the boundary. Raises NotFoundError when there is no
     log here, CorruptDataError when the history cannot be folded.
@@ -358,8 +369,8 @@ def _open_at(
         # The newest was listed before the GET that found slot ``end`` empty, and it was made after that slot's entry.
         advice = "restore it from a copy; a writer that continued from here would lose the later entries"
         raise missing_entry(end, advice, newest=newest)
-    # What begins below the boundary may be deleted entries, created again by a writer that slept: it proves nothing.
-    if state is None or boundary > state.entry + 1:
+    # Entries that end below the boundary may be deleted ones, created again by a writer that slept: they prove nothing.
+    if state is None or _is_below(boundary, state.entry):
         return None
     return View(state, proof)
 

@@ -1,4 +1,4 @@
-"""What a log keeps in its state and cannot shed by itself: the operator has to act, or the state grows with every append. Pure."""
+"""Growth of the state that a log cannot stop by itself: the operator has to act, or the state grows with every append. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from txnformat.core.records.scan import extents_in
 from txnformat.core.records.state import PartitionState
 from txnformat.core.sealing.lists import LISTS_MAX
 from txnformat.core.state import LogState
-from txnformat.protocol.sealing import SEAL_EXTENTS, UNSEALABLE_BATCHES, sealable_end
+from txnformat.protocol.sealing import SEAL_EXTENTS, UNSEALABLE_BATCHES, may_spill, sealable_end
 from txnformat.store.object_sizes import METADATA_BYTES_MAX
 from txnformat.types import OffsetRange, TopicPartition
 
@@ -31,11 +31,11 @@ class Growth(msgspec.Struct, frozen=True):
     cause: str
     """Why it cannot shrink, as a sentence."""
     hint: str
-    """What the operator can do."""
+    """The operator's possible actions."""
     topic: str = ""
     partition: int = -1
     transactional_id: str = ""
-    """Of the transaction that holds the partition back; empty when no transactional id has it."""
+    """The transactional id that holds the partition back; empty when none has it."""
 
 
 def growing(state: LogState, extents_min: int = SEAL_EXTENTS) -> tuple[Growth, ...]:
@@ -65,7 +65,8 @@ def _partitions(state: LogState, extents_min: int) -> Iterator[Growth]:
         if held < extents_min:
             continue
         topic = state.topics[key.topic_id].name
-        if end < one.last_stable_offset:
+        # Where no transaction is open, a spill that no seal takes is one append of too many batches.
+        if end < one.last_stable_offset and (end >= one.spilled_end or not one.open):
             yield Growth(
                 "unsealable",
                 held,
@@ -75,11 +76,16 @@ def _partitions(state: LogState, extents_min: int) -> Iterator[Growth]:
                 key.partition,
             )
         else:
-            yield _held_back(one, names, held, topic, key)
+            yield _held_back(one, names, held, topic, key, may_spill(state))
 
 
 def _held_back(
-    partition: PartitionState, names: dict[tuple[int, int], str], held: int, topic: str, key: TopicPartition
+    partition: PartitionState,
+    names: dict[tuple[int, int], str],
+    held: int,
+    topic: str,
+    key: TopicPartition,
+    is_spilled: bool,
 ) -> Growth:
     transaction = min(partition.open, key=lambda one: partition.open[one])
     name = names.get(transaction, "")
@@ -88,7 +94,8 @@ def _held_back(
         held,
         f"a transaction of {f'transactional id {name}' if name else f'producer id {transaction[0]}, which is hanging,'} "
         f"has been open since offset {partition.open[transaction]}",
-        "end it: txnlog transactions abort, or commit it where it was prepared",
+        "end it: txnlog transactions abort, or commit it where it was prepared"
+        + ("" if is_spilled else "; after txnlog upgrade writers move what is behind it out of the state"),
         topic,
         key.partition,
         name,

@@ -13,7 +13,7 @@ from txnformat.core.lifecycle.truncation import BOUNDARY_AGE_MS_MIN
 from txnformat.core.wire.bundle import BUNDLE_ENTRIES, bundle_first
 from txnformat.errors import CorruptDataError, NotFoundError
 from txnformat.protocol.effects import ReadClock, Steps, Times
-from txnformat.protocol.reads import get_object, list_keys, read_boundary
+from txnformat.protocol.reads import get_object, list_keys, read_boundary, read_slot
 from txnformat.protocol.tail import bundle_key_of, usable_bundle
 from txnformat.protocol.view import waited
 
@@ -54,7 +54,7 @@ class OldEntries:
     def stored(self, number: int) -> Steps[bytes]:
         """Return the bytes of an entry, unchecked. Raises as :meth:`read`."""
         if number >= self._boundary:
-            found = yield from get_object(keys.entry_key(number))
+            found = yield from read_slot(number)
             now: Times = yield ReadClock()
             if found is None or self._asked is None or waited(self._asked, now) > BOUNDARY_MS_MAX:
                 self._asked = now
@@ -80,17 +80,15 @@ class OldEntries:
     def _kept(self, number: int) -> Steps[bytes | None]:
         """Return an entry of a hundred that is too large for a bundle, and so stays in its slots: the entry that follows names it.
 
-        What a writer that slept has left in a deleted slot has no such follower.
+        An entry that a writer left in a deleted slot after it slept has no such follower.
         """
-        found = yield from get_object(keys.entry_key(number))
+        found = yield from read_slot(number)
         if found is None:
             return None
         is_last = bundle_first(number + 1) != bundle_first(number)
         if is_last and number == self._newest:
             return None
-        following = yield from (
-            self.stored(number + 1) if is_last else get_object(keys.entry_key(number + 1))
-        )
+        following = yield from (self.stored(number + 1) if is_last else read_slot(number + 1))
         if following is None or decode_entry(following, number + 1).previous != sha256_hex(found):
             return None
         return found

@@ -36,7 +36,7 @@ COURTESY_ROUND_TRIPS = 2
 
 
 class Pace:
-    """What a process has learned from its last commits. Not safe for threads: the user of the view uses it."""
+    """Times that a process has learned from its last commits. Not safe for threads: the user of the view uses it."""
 
     def __init__(self) -> None:
         self._round_trip_ms = 0.0

@@ -8,6 +8,7 @@ from txnformat import keys
 from txnformat.core.entry import CommitEntry, decode_entry
 from txnformat.errors import StorageError
 from txnformat.protocol.effects import Effect, GetObject, ListObjects, MakeDurable, Simultaneous, Sleep, Steps
+from txnformat.segments.payload import head_of
 from txnformat.store.object_sizes import TOO_LARGE, is_hint
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "make_durable",
     "read_boundary",
     "read_entry",
+    "read_slot",
     "read_slots",
     "request",
     "simultaneous",
@@ -82,14 +84,21 @@ def simultaneous(*requests: GetObject | ListObjects) -> Steps[list[object]]:
 
 
 def read_slots(numbers: Iterable[int]) -> Steps[list[object]]:
-    """Return the bytes of entries, read at once; anything else of one that is not there. Requests: 1 GET per entry."""
-    return (yield from simultaneous(*(GetObject(keys.entry_key(number)) for number in numbers)))
+    """Return the heads of entries, read at once; anything else of one that is not there. Requests: 1 GET per entry."""
+    found = yield from simultaneous(*(GetObject(keys.entry_key(number)) for number in numbers))
+    return [head_of(data) if isinstance(data, bytes) else data for data in found]
+
+
+def read_slot(number: int) -> Steps[bytes | None]:
+    """Return the head of an entry, or None. Requests: 1 GET."""
+    data = yield from get_object(keys.entry_key(number))
+    return None if data is None else head_of(data)
 
 
 def make_durable(*of: str) -> Steps[None]:
     """Return once these objects, which were read and which others made, would survive a power cut.
 
-    Whatever is answered from them comes after this. Requests: none.
+    An answer that uses them is given after this. Requests: none.
     """
     yield from request(MakeDurable(of))
 
@@ -102,5 +111,5 @@ def read_boundary() -> Steps[int]:
 
 def read_entry(number: int) -> Steps[CommitEntry | None]:
     """Return one entry of the history, or None when there is none (any more). Requests: 1 GET."""
-    data = yield from get_object(keys.entry_key(number))
+    data = yield from read_slot(number)
     return None if data is None else decode_entry(data, number)

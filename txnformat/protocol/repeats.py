@@ -1,13 +1,13 @@
-"""What the log answers to a commit that it holds already. Steps without IO."""
+"""The log's answer to a commit that it holds already. Steps without IO."""
 
 from __future__ import annotations
 
-from txnformat.core.drafts import replace
 from txnformat.core.entry import CommitEntry
 from txnformat.core.intents import CommitResult, Done, Intent, RemoveTopic, Write, first_offsets
 from txnformat.core.lifecycle.operations import DeleteTopic
 from txnformat.core.operations import AppVersion, CreateTopic, EndTxn
 from txnformat.errors import CorruptDataError, NotFoundError
+from txnformat.persistent import replace
 from txnformat.protocol.effects import Steps
 from txnformat.protocol.old_entries import HISTORY_GONE, OldEntries
 

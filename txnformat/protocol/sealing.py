@@ -26,23 +26,31 @@ from txnformat.core.sealing.sidecar import (
     encode_markers,
     encode_txnindex,
 )
-from txnformat.core.state import LogState
+from txnformat.core.sealing.spills import Spilled, unspilled
+from txnformat.core.snapshot.spilled import decode_spill
+from txnformat.core.state import LIFECYCLE, LogState
 from txnformat.core.transactions.abort_index import AbortedTransaction
 from txnformat.persistent import Rows
 from txnformat.protocol.effects import DrawId, Steps
 from txnformat.protocol.follow import get_object
 from txnformat.protocol.segment_lists import write_list
 from txnformat.protocol.snapshots import OTHERS_PROBABILITY, create_object
+from txnformat.protocol.unembedding import unembed
 from txnformat.types import ObjectRecord, OffsetRange, TopicPartition
 
 __all__ = [
     "SEAL_EXTENTS",
     "list_segments",
+    "may_spill",
     "merge_lists",
+    "rows_in_state",
+    "rows_min",
     "seal_due",
     "sealable",
     "sealable_end",
     "stable_ends",
+    "with_spills",
+    "within",
     "write_segments",
 ]
 
@@ -61,18 +69,24 @@ LISTED_ROWS = 1_000
 LIST_ROWS_MAX = 200_000
 """Rows of the largest list that a writer makes beside its work; larger ones are for maintenance."""
 
+ROWS_SHARE = 16
+"""A partition has this share of the bound of extents before it is spilled: a spill is an object, and a row of the state."""
+
 
 def seal_due(state: LogState, extents_before: int, appended_by_us: bool, uniform: float, bound: int) -> bool:
     """Return whether this process should seal now, right after an entry, before which it had ``extents_before`` in the state.
 
     The author of the entry that crosses the bound (inclusive: so many need no sealing) seals. Should that author die, or should an open
-    transaction have held back what could be sealed, others do beyond twice the bound, each with probability 1/16 per own commit; ``uniform``
+    transaction have held back what could be sealed (and be spilled, where the log allows that), others do beyond twice the bound, each with probability 1/16 per own commit; ``uniform``
     is in [0, 1), drawn anew for every entry.
     """
     if not appended_by_us or state.extents <= bound:
         return False
     is_ours = extents_before <= bound or (state.extents > 2 * bound and uniform < OTHERS_PROBABILITY)
-    return is_ours and 2 * sum(len(extents_in(one, wanted)) for one, wanted in _ranges(state)) >= bound
+    if not is_ours:
+        return False
+    may_go = sum(_extents(one, wanted) for one, wanted in _ranges(state))
+    return 2 * (may_go + held_extents(state, bound)) >= bound
 
 
 def stable_ends(state: LogState) -> dict[TopicPartition, int]:
@@ -89,7 +103,7 @@ def sealable(
     that seals in several steps and comes to an end however much is appended meanwhile.
     """
     found = [
-        (len(extents_in(partition, wanted)), key, wanted)
+        (_extents(partition, wanted), key, wanted)
         for (partition, wanted), key in zip(_ranges(state), sorted(state.partitions), strict=True)
     ]
     found.sort(key=lambda one: (-one[0], one[1]))
@@ -99,7 +113,9 @@ def sealable(
         if len(chosen) == PARTITIONS_MAX:
             break
         end = whole.end if ends is None else min(whole.end, ends.get(key, 0))
-        wanted, batches = _within(state.partitions[key], OffsetRange(whole.start, end), left)
+        # An earlier end may lie inside of what was spilled since.
+        end = next((one.start_offset for one in state.partitions[key].spills if one.end_offset > end), end)
+        wanted, batches = within(state.partitions[key], OffsetRange(whole.start, end), left)
         if wanted.start < wanted.end and (batches <= left or not chosen):
             chosen[key] = wanted
             left -= batches
@@ -112,40 +128,65 @@ def _ranges(state: LogState) -> list[tuple[PartitionState, OffsetRange]]:
 
 
 def sealable_end(partition: PartitionState) -> int:
-    """Return where a partition can be sealed up to: the last stable offset, or an append that is too large for it."""
+    """Return where a partition can be sealed up to: the last stable offset, a spill that it is inside of, or an append that is too large."""
     end = partition.last_stable_offset
-    extents = extents_in(partition, OffsetRange(partition.sealed_end, end))
+    for one in partition.spills:
+        if one.end_offset > end or one.batches > UNSEALABLE_BATCHES:
+            return one.start_offset
+    extents = extents_in(partition, OffsetRange(partition.spilled_end, end))
     too_large = np.flatnonzero(extents["batch_count"] > UNSEALABLE_BATCHES)
     return int(extents["base_offset"][too_large[0]]) if len(too_large) else end
 
 
-def _within(partition: PartitionState, wanted: OffsetRange, batches_max: int) -> tuple[OffsetRange, int]:
-    """Return as much of ``wanted``, from its start, as has that many batches, but at least an extent; and how many it has."""
-    extents = extents_in(partition, wanted)
-    batches = np.cumsum(extents["batch_count"], dtype=np.int64)
+def _extents(partition: PartitionState, wanted: OffsetRange) -> int:
+    """Return how many extents a range from the sealed end on has, spilled ones included."""
+    spilled = sum(one.extents for one in partition.spills if one.end_offset <= wanted.end)
+    return spilled + len(extents_in(partition, wanted))
+
+
+def within(partition: PartitionState, wanted: OffsetRange, batches_max: int) -> tuple[OffsetRange, int]:
+    """Return as much of ``wanted``, from its start, as has that many batches, but at least an extent or a spill; and how many it has.
+
+    A spill is taken whole; ``wanted`` begins at one or behind all of them, and ends inside of none.
+    """
+    taken = 0
+    for one in partition.spills:
+        if wanted.start < one.end_offset <= wanted.end:
+            if taken and taken + one.batches > batches_max:
+                return OffsetRange(wanted.start, one.start_offset), taken
+            taken += one.batches
+    extents = extents_in(partition, OffsetRange(max(wanted.start, partition.spilled_end), wanted.end))
+    batches = taken + np.cumsum(extents["batch_count"], dtype=np.int64)
     if not len(batches) or batches[-1] <= batches_max:
-        return wanted, int(batches[-1]) if len(batches) else 0
-    count = max(1, int(np.searchsorted(batches, batches_max, side="right")))
+        return wanted, int(batches[-1]) if len(batches) else taken
+    count = max(0 if taken else 1, int(np.searchsorted(batches, batches_max, side="right")))
     end = int(extents["base_offset"][count]) if count < len(extents) else wanted.end
-    return OffsetRange(wanted.start, end), int(batches[count - 1])
+    if not count and partition.spilled_end <= end:
+        end = partition.spilled_end
+    return OffsetRange(wanted.start, end), int(batches[count - 1]) if count else taken
 
 
 def write_segments(state: LogState, ends: Mapping[TopicPartition, int] | None = None) -> Steps[Seal | None]:
     """Write the sidecars of what one seal takes (:func:`sealable`); the caller commits it. None: nothing can be sealed.
 
-    Requests: a GET for each batch table in range, a PUT for each of the up to three sidecars of each topic; rarely
-    those of a segment list (:func:`~txnformat.protocol.segment_lists.write_list`).
+    Requests: a GET for each batch table in range and each spill from there on, a PUT for each of the up to three sidecars of each topic; what embedded files
+    take (:func:`~txnformat.protocol.unembedding.unembed`); rarely those of a segment list (:func:`~txnformat.protocol.segment_lists.write_list`).
     """
     wanted = sealable(state, ends)
+    state = yield from with_spills(state, {key: one.start for key, one in wanted.items()})
     tables: dict[int, Rows] = {}
     segments = []
     for topic_id in sorted({key.topic_id for key in wanted}):
         ranges = {key.partition: wanted[key] for key in sorted(wanted) if key.topic_id == topic_id}
         segments.append((yield from _write_segment(state, topic_id, ranges, tables)))
-    if len(state.segments) > LISTED_SEGMENTS or _segment_rows(state) > LISTED_ROWS:
+    if _is_listing_due(state):
         listed = yield from write_list(state, LIST_ROWS_MAX)
         return Seal(tuple(segments), listed.record, state.segments.end, replaced_lists=listed.replaced)
     return Seal(tuple(segments)) if segments else None
+
+
+def _is_listing_due(state: LogState) -> bool:
+    return len(state.segments) > LISTED_SEGMENTS or _segment_rows(state) > LISTED_ROWS
 
 
 def _segment_rows(state: LogState) -> int:
@@ -166,7 +207,7 @@ def _write_segment(
         parts.append(_part(number, partition, wanted, tables))
     rows = np.concatenate([part.rows for part in parts])
     markers = np.concatenate([part.markers for part in parts])
-    files = {int(number): state.files[int(number)] for number in np.unique(rows["file"])}
+    rows, files = yield from unembed(state, topic_id, rows)
     uuid = yield DrawId()
     named: dict[str, ObjectRecord | None] = {"markers": None, "txnindex": None}
     for kind, data in (
@@ -190,8 +231,8 @@ def _create(key: str, data: bytes) -> Steps[ObjectRecord]:
 
 
 def merge_lists(state: LogState) -> Steps[Seal | None]:
-    """Write the list that takes in those that writers left because they are large; the caller commits it. None: there are none."""
-    if not taken_in(state.segment_lists, _segment_rows(state)):
+    """Write the list that takes in those that writers left because they are large, or the segments of which the state has too many; the caller commits it. None: there are none."""
+    if not _is_listing_due(state) and not taken_in(state.segment_lists, _segment_rows(state)):
         return None
     listed = yield from write_list(state)
     return Seal((), listed.record, state.segments.end, replaced_lists=listed.replaced)
@@ -259,3 +300,48 @@ def _aborted(partition: PartitionState, end: int) -> list[AbortedTransaction]:
     rows = rows[rows["first_offset"] < end]
     fields = ["producer_id", "first_offset", "last_offset", "last_stable_offset"]
     return [AbortedTransaction(*values) for values in rows[fields].tolist()]
+
+
+def may_spill(state: LogState) -> bool:
+    """Return whether the readers of the log know spills."""
+    return LIFECYCLE in state.features.reader
+
+
+def rows_min(bound: int) -> int:
+    """Return how many rows a partition has at least before they are spilled. ``bound``: of extents in the state."""
+    return max(1, bound // ROWS_SHARE)
+
+
+def rows_in_state(partition: PartitionState) -> int:
+    """Return how many rows of a partition a spill could take."""
+    return len(partition.extents) + len(partition.markers) + len(partition.aborted)
+
+
+def held_extents(state: LogState, bound: int) -> int:
+    """Return how many extents above last stable offsets could be spilled; 0 in a log that does not allow it."""
+    if not may_spill(state):
+        return 0
+    least = rows_min(bound)
+    return sum(
+        len(extents_in(one, OffsetRange(max(one.last_stable_offset, one.spilled_end), one.log_end)))
+        for one in state.partitions.values()
+        if one.open and rows_in_state(one) >= least
+    )
+
+
+def with_spills(state: LogState, starts: Mapping[TopicPartition, int]) -> Steps[LogState]:
+    """Return the state with the rows of some partitions in it that were spilled, from an offset of each on.
+
+    Requests: 1 GET for each object. Raises CorruptDataError, StorageError.
+    """
+    wanted = {
+        one.table
+        for key, start in starts.items()
+        for one in state.partition(key).spills
+        if one.end_offset > start
+    }
+    found: dict[int, Spilled] = {}
+    for number in sorted(wanted):
+        named = state.tables[number]
+        found[number] = decode_spill((yield from get_object(named.key)), named)
+    return unspilled(state, starts, found)

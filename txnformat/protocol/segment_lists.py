@@ -115,7 +115,7 @@ class _Source:
         self, state: LogState, named: SegmentListRecord | None, parts: ListedSegments | None = None
     ) -> None:
         self.parts = deque((parts or {}).items())
-        """Of partitions in order; empty: there are no more. A partition may be there again in the next leaf."""
+        """Listed segments of partitions in order; empty when there are no more. A partition may be there again in the next leaf."""
         self._directories = directories(state)
         self._named = named
         self._leaves: deque[ListLeaf] = deque()

@@ -16,6 +16,7 @@ from txnformat.errors import CorruptDataError, StorageError
 from txnformat.protocol.effects import CreateObject, DrawUniform, ReadClock, Sleep, Steps, Times
 from txnformat.protocol.reads import get_object, make_durable
 from txnformat.protocol.view import waited
+from txnformat.segments.payload import head_of
 from txnformat.store.base import CreateOutcome
 
 __all__ = ["Gone", "Lost", "Ours", "Refused", "SlotOutcome", "Unknown", "create_slot"]
@@ -37,6 +38,7 @@ class Lost:
     """Another process's bytes are in the slot."""
 
     data: bytes
+    """The head."""
     round_trip_ms: int = 0
     """How long a request took: the shorter of the last create and the read after it, of which a suspension met one at most."""
 
@@ -107,4 +109,4 @@ def _lost(key: str, found: bytes, round_trip_ms: int) -> Lost | Unknown:
         check_stored(found, name=key)
     except CorruptDataError as error:
         return Unknown(error)
-    return Lost(found, round_trip_ms)
+    return Lost(head_of(found), round_trip_ms)

@@ -83,7 +83,7 @@ def write_snapshot(view: View) -> Steps[Checkpoint]:
 def create_object(key: str, data: bytes) -> Steps[bytes]:
     """Create a metadata object under a fresh key, and return it as read back.
 
-    What fails for now is tried again for a minute, with growing pauses; what fails for good is not. Raises StorageError (refused, or failed for
+    A passing failure is tried again for a minute, with growing pauses; a lasting failure is not. Raises StorageError (refused, or failed for
     too long) and CorruptDataError (what was read back is not what was written).
     """
     begun: Times = yield ReadClock()

@@ -1,4 +1,4 @@
-"""What a truncation makes sure of before it deletes an entry. Steps without IO.
+"""The checks of a truncation before it deletes an entry. Steps without IO.
 
 1. Both snapshots that the log names, and every entry after the older one, lead to the state that this process has folded: so a client that opens the log
    needs nothing older.
@@ -19,7 +19,7 @@ from txnformat.core.wire.bundle import BUNDLE_ENTRIES, encode_bundle
 from txnformat.errors import CorruptDataError
 from txnformat.protocol.effects import GetObject, Steps
 from txnformat.protocol.follow import fold_bytes
-from txnformat.protocol.reads import get_object, read_slots, simultaneous
+from txnformat.protocol.reads import get_object, read_slot, read_slots, simultaneous
 from txnformat.protocol.snapshots import create_object
 from txnformat.protocol.tail import bundle_key_of, usable_bundle
 
@@ -142,7 +142,7 @@ def check_hundreds(
 
 def _previous_of(number: int, deleted_below: int) -> Steps[str | None]:
     """Return the hash that the entry before ``number`` has, as entry ``number`` says it, in its slot or else in its bundle; None: both are deleted."""
-    data = yield from get_object(keys.entry_key(number))
+    data = yield from read_slot(number)
     if data is None:
         bundled = usable_bundle((yield from get_object(bundle_key_of(number))), number)
         if bundled is None and number < deleted_below:

@@ -20,7 +20,7 @@ VIEW_AGE_MS_MAX = 60_000
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What one process knows of a log."""
+    """The knowledge of one process about a log."""
 
     state: LogState
     proof: Times | None = None

@@ -41,23 +41,23 @@ from txnformat.types import FileRecord, OffsetRange, TopicPartition
 __all__ = ["CommitWindow", "committed_between", "committed_sizes", "next_end"]
 
 COMMITTED: np.dtype[Any] = np.dtype([("entry", "<i8"), ("records", "<i8"), ("size", "<i8")])
-"""What an entry committed; ``size`` in compressed bytes."""
+"""A row for each entry that committed records; ``size`` in compressed bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitWindow:
-    """What the entries of a window committed in a topic. The same window has the same rows on every later state."""
+    """The records that the entries of a window committed in a topic. The same window has the same rows on every later state."""
 
     since: int
     """Entry, exclusive."""
     until: int
     """Entry, inclusive."""
     partitions: tuple[PartitionPlan, ...]
-    """Of every partition the rows by commit entry, then offset, all of them whole batches; ``range`` is what was looked at."""
+    """The rows of every partition by commit entry, then offset, all of them whole batches; ``range`` is the range that was looked at."""
     files: Mapping[int, FileRecord]
-    """By the numbers that the rows have in ``file``."""
+    """File records, by the numbers that the rows have in ``file``."""
     floors: tuple[int, ...]
-    """Of every partition an offset below which no entry after ``until`` commits anything, ever; at least the one given."""
+    """For every partition an offset below which no entry after ``until`` commits anything, ever; at least the one given."""
 
 
 def committed_between(
@@ -80,7 +80,7 @@ def committed_between(
     CorruptDataError, StorageError: a batch table or sidecar is not what the log says, or cannot be read.
 
     Requests: 1 GET for each sealed segment from the floors on, up to the one in which an append of a later entry than ``until``
-    stands, and for each batch table with a batch in the window; none for what is kept. Where nothing was appended or ended since,
+    stands, for each batch table with a batch in the window, and for each spill; none for what is kept. Where nothing was appended or ended since,
     none.
     """
     found = _topic(state, topic)
@@ -223,6 +223,8 @@ def _plan(
             stop = opened.range.end
             break
     if stop is None:
+        state = sidecars.whole(state, key, window.offsets)
+        partition = state.partition(key)
         extents, stop = _appended(partition, window)
         entries = commit_entries(partition, extents)
         later = min(later, undecided, _first_later(extents, entries, window))
@@ -244,7 +246,7 @@ class _Opened(NamedTuple):
     range: OffsetRange
     segment: SegmentIndex
     rows: Rows
-    """Of dtype INDEX_ROW, or RUN_ROW of a compacted segment, from the floor on."""
+    """Rows of dtype INDEX_ROW, or RUN_ROW of a compacted segment, from the floor on."""
 
     @property
     def newest(self) -> int:
@@ -358,10 +360,10 @@ def _sizes(
 
 
 class _Scanned(NamedTuple):
-    """What was found in a part of a partition."""
+    """The commits found in a part of a partition."""
 
     rows: Rows
-    """Of dtype COMMITTED, in any order."""
+    """Rows of dtype COMMITTED, in any order."""
     complete_below: int
     """Nothing further on is committed by an entry below."""
 
@@ -378,7 +380,7 @@ def _scan(
         yield _Scanned(rows, opened.newest)
         if opened.is_behind(window.until):
             return
-    partition = state.partition(key)
+    partition = sidecars.whole(state, key, window.offsets).partition(key)
     extents, _ = _appended(partition, window)
     yield _Scanned(_committed(extents, commit_entries(partition, extents), window), window.until + 1)
 

@@ -14,25 +14,33 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txnformat import keys
-from txnformat.core.records.scan import PartitionPlan
+from txnformat.core.records.scan import PartitionPlan, Stored
 from txnformat.core.sealing.segment_list import SegmentPart
 from txnformat.core.sealing.sidecar import RUN_ROW
 from txnformat.core.state import LogState, TopicState
+from txnformat.core.topics.filters import bloom_columns
 from txnformat.persistent import Rows
 from txnformat.reading.plan import plan_range
+from txnformat.reading.planned_columns import PlannedColumns
 from txnformat.reading.rows import read_rows
 from txnformat.reading.sealed import SidecarCache
 from txnformat.reading.stored_rows import STORED_FIELDS
-from txnformat.segments.writer import SegmentFileWriter, is_uneven
+from txnformat.segments.writer import Indexing, SegmentFileWriter, is_uneven
 from txnformat.types import BatchRecord, FileRecord, OffsetRange, TopicPartition
 
-__all__ = ["CompactedFiles", "Keep", "Source", "Written", "write_together"]
+__all__ = ["CompactedFiles", "Keep", "Source", "Written", "files_of_about", "write_together"]
 
 Keep = Callable[[pa.RecordBatch], Rows]
 """Gives a mask of the records of a batch that stay."""
 ROW_GROUP_BYTES = 16 * 2**20
 """Bytes in memory from which on records become a row group."""
 ROW_GROUP_ROWS = 2**20
+PIECE_ROWS = 32_768
+"""Records that get their metadata columns together,"""
+PIECES_MIN = 4
+"""and by their bytes a row group has at least so many such pieces."""
+RANGES_MAX = 1_000
+"""Most sources of one file: each is a range of the entry that names it."""
 SAMPLE_ROWS = 16_384
 """Rows of a file's first row group that say which columns get dictionaries."""
 
@@ -53,14 +61,33 @@ class Source(NamedTuple):
         """Return compressed bytes of the committed records."""
         return sum(int(part.row["size"] - part.row["aborted_size"]) for part in self.parts)
 
+    @property
+    def records(self) -> int:
+        """Return the number of committed records."""
+        return sum(int(part.row["records"] - part.row["aborted_records"]) for part in self.parts)
+
 
 class Written(NamedTuple):
     """Sources that were written together."""
 
     runs: Sequence[Rows]
-    """Of each source, RUN_ROW."""
+    """The runs of each source, RUN_ROW."""
     files: Mapping[int, FileRecord]
-    """By the numbers that the runs have."""
+    """File records, by the numbers that the runs have."""
+
+
+def files_of_about(target_bytes: int, sources: Sequence[Source]) -> Iterator[list[Source]]:
+    """Yield sources that are written into one file, of about the target size."""
+    found: list[Source] = []
+    size = 0
+    for source in sources:
+        found.append(source)
+        size += source.size
+        if size >= target_bytes or len(found) == RANGES_MAX:
+            yield found
+            found, size = [], 0
+    if found:
+        yield found
 
 
 def write_together(
@@ -72,7 +99,8 @@ def write_together(
     keep: Keep | None = None,
 ) -> Written:
     """Write the committed records of sources into files that are born at the state's entry. ``new_id``: gives fresh uuids. ``keep``: gives a mask of the records that are written; None: all."""
-    files = CompactedFiles(sidecars, state, topic, new_id, keep)
+    rows_max = min(ROW_GROUP_ROWS, max((source.records for source in sources), default=0))
+    files = CompactedFiles(sidecars, state, topic, new_id, keep, rows_max)
     try:
         runs = [files.add(source) for source in sources]
         return Written(runs, files.close())
@@ -82,7 +110,7 @@ def write_together(
 
 
 class CompactedFiles:
-    """Writes the committed records of sources, partition by partition. ``new_id``: gives fresh uuids."""
+    """Writes the committed records of sources, partition by partition. ``new_id``: gives fresh uuids. ``rows_max``: of a row group, about."""
 
     def __init__(
         self,
@@ -91,8 +119,10 @@ class CompactedFiles:
         topic: TopicState,
         new_id: Callable[[], str],
         keep: Keep | None = None,
+        rows_max: int = ROW_GROUP_ROWS,
     ) -> None:
         self._keep = keep
+        self._indexing = Indexing(bloom_columns(topic.settings), max(1, rows_max))
         self._sidecars = sidecars
         self._state = state
         self._topic = topic
@@ -102,7 +132,7 @@ class CompactedFiles:
         self._writer: SegmentFileWriter | None = None
         self._compresses = True
         self.files: dict[int, FileRecord] = {}
-        """Those that are closed, by number."""
+        """The files that are closed, by number."""
 
     def add(self, source: Source) -> Rows:
         """Write the committed records of a source, and return its runs: rows of RUN_ROW."""
@@ -128,30 +158,63 @@ class CompactedFiles:
         """Yield the records of a partition, a row group at a time."""
         plan = plan_range(self._sidecars, self._state, key, wanted)
         part: PartitionPlan = plan.partitions[0]
-        columns = self._schema.names
-        pending: list[pa.RecordBatch] = []
+        pending: list[pa.Table] = []
         rows = size = 0
-        for batch in read_rows(
-            self._sidecars.store,
-            self._topic.name,
-            self._topic.schema,
-            key.partition,
-            part.rows,
-            plan.files.__getitem__,
-            columns,
-        ):
-            if self._keep is not None:
-                batch = batch.filter(pa.array(self._keep(batch)))
-                if not batch.num_rows:
-                    continue
-            pending.append(batch)
-            rows += batch.num_rows
-            size += batch.nbytes
+        for table in self._read(key.partition, part.rows, plan.files.__getitem__):
+            pending.append(table)
+            rows += table.num_rows
+            size += table.nbytes
             if size >= ROW_GROUP_BYTES or rows >= ROW_GROUP_ROWS:
-                yield pa.Table.from_batches(pending, self._schema)
+                yield pa.concat_tables(pending)
                 pending, rows, size = [], 0, 0
         if pending:
-            yield pa.Table.from_batches(pending, self._schema)
+            yield pa.concat_tables(pending)
+
+    def _read(self, partition: int, rows: Rows, file_of: Callable[[int], FileRecord]) -> Iterator[pa.Table]:
+        """Yield the records of planned rows, a piece of a row group at a time."""
+        changes = np.flatnonzero(np.diff(rows["stored"] != Stored.NO)) + 1
+        for span in np.split(rows, changes):
+            if not len(span):
+                continue
+            has_columns = self._keep is not None or span["stored"][0] != Stored.NO
+            schema = self._schema if has_columns else self._topic.schema.arrow_schema
+            batches = read_rows(
+                self._sidecars.store,
+                self._topic.name,
+                self._topic.schema,
+                partition,
+                span,
+                file_of,
+                schema.names,
+            )
+            if has_columns:
+                yield from self._kept(batches)
+            else:
+                yield from self._with_columns(partition, span, batches)
+
+    def _kept(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+        for batch in batches:
+            if self._keep is not None:
+                batch = batch.filter(pa.array(self._keep(batch)))
+            if batch.num_rows:
+                yield pa.Table.from_batches([batch])
+
+    def _with_columns(
+        self, partition: int, rows: Rows, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.Table]:
+        """Yield batches of appends with metadata columns, made for many at a time: a small one takes as long as a large one."""
+        timestamp_column = self._topic.schema.timestamp_column
+        planned = PlannedColumns(self._topic.name, partition, timestamp_column, rows, list(STORED_FIELDS))
+        done = 0
+        for together in _gathered(batches):
+            table = pa.Table.from_batches(together)
+            columns = planned.of(
+                done, done + table.num_rows, {name: table.column(name) for name in table.column_names}
+            )
+            done += table.num_rows
+            yield pa.Table.from_arrays(
+                [*table.columns, *(columns[name] for name in STORED_FIELDS)], schema=self._schema
+            )
 
     def _write(self, partition: int, table: pa.Table, times: _LogTimes) -> Rows:
         compresses = not is_uneven(table, self._schema)
@@ -166,6 +229,7 @@ class CompactedFiles:
                 self._schema,
                 is_compressed=compresses,
                 plain=_plain_columns(table),
+                indexing=self._indexing,
             )
         batch = self._writer.write_batch(partition, table)
         return _run(len(self.files), batch, table, times)
@@ -179,6 +243,21 @@ class CompactedFiles:
             self._writer = None
 
 
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Yield batches in runs of PIECE_ROWS or a little more, or of a part of a row group."""
+    together: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        together.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= PIECE_ROWS or PIECES_MIN * size >= ROW_GROUP_BYTES:
+            yield together
+            together, rows, size = [], 0, 0
+    if together:
+        yield together
+
+
 def _plain_columns(table: pa.Table) -> list[str]:
     """Return the columns whose values do not repeat: a dictionary would have them all, beside a number for each."""
     sample = table.slice(0, SAMPLE_ROWS)
@@ -186,7 +265,7 @@ def _plain_columns(table: pa.Table) -> list[str]:
         name
         for name in table.column_names
         if not sample.schema.field(name).type.num_fields
-        and 2 * pc.count_distinct(sample.column(name), mode="all").as_py() > sample.num_rows
+        and 2 * len(pc.unique(sample.column(name))) > sample.num_rows
     ]
 
 

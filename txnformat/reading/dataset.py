@@ -2,7 +2,7 @@
 
 Each file that the plan touches is a fragment of exactly the planned row groups, so what is aborted, open or out of
 range is never read. A row group of which the range takes only a part is read at once and becomes a table in memory:
-at most two for each partition. What the engine pushes down (columns, conditions) reaches Parquet.
+at most two for each partition. Columns and conditions that the engine pushes down reach Parquet.
 
 Not checked here, other than by :meth:`TxnLog.read`: the hash of a footer and the checksums of column chunks. The
 page checksums are, while decoding.
@@ -10,7 +10,11 @@ page checksums are, while decoding.
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from concurrent.futures import Future
 from itertools import groupby
 from typing import Any, NamedTuple, NoReturn
 
@@ -23,13 +27,16 @@ import pyarrow.fs as pafs
 
 from txnformat.core.records.scan import Stored
 from txnformat.errors import InvalidInputError, NotFoundError, repr_of
+from txnformat.forking import renew_after_fork
 from txnformat.persistent import Rows
+from txnformat.reading.open_files import KEPT_BYTES_MAX
 from txnformat.reading.plan import ReadPlan
 from txnformat.reading.row_groups import by_row_group
 from txnformat.reading.rows import METADATA_FIELDS, output_schema, read_rows
 from txnformat.reading.stored_rows import stored_schema
 from txnformat.segments.ranged_file import SeekableFile
 from txnformat.segments.reader import SegmentFileReader
+from txnformat.segments.segment_object import SMALL_FILE_BYTES
 from txnformat.store.base import ObjectStore
 from txnformat.store.local import LocalStore
 
@@ -77,8 +84,8 @@ def plan_dataset(
     ``unsupported-column``: a metadata column, in ``columns`` or in the plan's condition, that a file does not hold; or the
     condition needs a column that ``columns`` leaves out.
 
-    Requests: none, but for clipped row groups: their footer and their chunks of ``columns``; and for files with more than
-    10,000 row groups: their footer.
+    Requests: none, but for clipped row groups: their footer and their chunks of ``columns``; for each embedded file 1 GET; and for files with more than
+    10,000 row groups: their footer. A scan costs 1 GET for a file of up to 256 KiB; files of which it reads batches of several partitions are kept for them, up to 64 MiB.
     """
     schema = output_schema(plan.topic.schema, columns)
     _check_columns(plan, schema.names)
@@ -87,16 +94,22 @@ def plan_dataset(
             pre_buffer=True, page_checksum_verification=True
         )
     )
-    system = _file_system(store, {file.key: file.size for file in plan.files.values()})
+    found = list(_pieces(store, plan, may_be_cut))
+    uses = Counter(int(piece.rows["file"][0]) for piece in found if piece.is_whole)
+    several = frozenset(plan.files[file].key for file, count in uses.items() if count > 1)
+    objects = {file.key: file.size for file in plan.files.values() if file.place is None}
+    system = _file_system(store, objects, several)
     children: list[Any] = []
-    for is_whole, pieces in groupby(_pieces(store, plan, may_be_cut), lambda piece: piece.is_whole):
+    for is_whole, pieces in groupby(found, lambda piece: piece.is_whole):
         if is_whole:
             fragments = [_fragment(store, format_, system, plan, piece) for piece in pieces]
             children.append(ds.FileSystemDataset(fragments, schema, format_, system))
         else:
-            children += [ds.dataset(_table(store, plan, piece, schema)) for piece in pieces]
-    found = LogDataset(schema, children or [ds.dataset(schema.empty_table())])
-    return found if plan.where is None else found.filter(plan.where.expression())
+            children.append(
+                ds.dataset(pa.concat_tables(_table(store, plan, piece, schema) for piece in pieces))
+            )
+    union = LogDataset(schema, children or [ds.dataset(schema.empty_table())])
+    return union if plan.where is None else union.filter(plan.where.expression())
 
 
 def _fragment(store: ObjectStore, format_: Any, system: Any, plan: ReadPlan, piece: _Piece) -> Any:
@@ -105,7 +118,7 @@ def _fragment(store: ObjectStore, format_: Any, system: Any, plan: ReadPlan, pie
     if last >= ROW_GROUPS_TRUSTED:
         schema = plan.topic.schema
         columns = stored_schema(schema, file) if piece.rows["stored"][0] else schema.of_file(file)
-        segment = SegmentFileReader(store, file, columns)
+        segment = SegmentFileReader(store, file, columns, has_data=False)
         segment.check_row_groups((last,))
     groups = [
         number
@@ -114,7 +127,7 @@ def _fragment(store: ObjectStore, format_: Any, system: Any, plan: ReadPlan, pie
         )
         for number in range(first, first + count)
     ]
-    # What the engine may take for granted of every row; where the schema has the column, it is its value.
+    # A condition that the engine may take for granted of every row; where the schema has the column, it is its value.
     guarantee = pc.field(PARTITION) == pa.scalar(piece.partition, METADATA_FIELDS[PARTITION].type)
     return format_.make_fragment(file.key, system, guarantee, row_groups=groups)
 
@@ -162,6 +175,7 @@ def _pieces(store: ObjectStore, plan: ReadPlan, may_be_cut: bool) -> Iterator[_P
             parts.append(rows)
             flags.append(is_whole)
         rows, is_whole = np.concatenate(parts), np.concatenate(flags)
+        is_whole &= np.array([plan.files[file].place is None for file in rows["file"].tolist()], np.bool_)
         last = rows["row_group"].astype(np.int64) + rows["row_group_count"]
         breaks = (
             (rows["file"][1:] != rows["file"][:-1])
@@ -180,7 +194,7 @@ def _split(store: ObjectStore, plan: ReadPlan, rows: Rows) -> tuple[Rows, npt.ND
     flags: list[bool] = []
     for index in range(len(rows)):
         file = plan.files[int(rows["file"][index])]
-        segment = SegmentFileReader(store, file, plan.topic.schema.of_file(file))
+        segment = SegmentFileReader(store, file, plan.topic.schema.of_file(file), has_data=False)
         split = by_row_group(rows[index : index + 1], segment)
         parts.append(split)
         flags += [
@@ -190,52 +204,120 @@ def _split(store: ObjectStore, plan: ReadPlan, rows: Rows) -> tuple[Rows, npt.ND
     return np.concatenate(parts), np.array(flags, np.bool_)
 
 
-def _file_system(store: ObjectStore, sizes: Mapping[str, int]) -> Any:
+def _file_system(store: ObjectStore, sizes: Mapping[str, int], several: AbstractSet[str]) -> Any:
     """Return a ``pyarrow.fs.FileSystem`` whose paths are the store's keys. No request, but on a local disk one ``head`` for each object.
 
-    ``sizes`` has the bytes of each object that may be read, by key: so nothing has to be asked before a read.
+    ``sizes`` has the bytes of each object that may be read, by key: so nothing has to be asked before a read. ``several``: keys that a scan reads several times.
     """
     if isinstance(store, LocalStore):  # pyarrow's own readers need no lock of Python's
         for key in sizes:
             store.head(key)  # they open whatever is there: a link to anywhere, or a pipe for which they wait
         return pafs.SubTreeFileSystem(store.url.removeprefix("file://"), pafs.LocalFileSystem())
-    return pafs.PyFileSystem(_Handler(store, sizes))
+    return pafs.PyFileSystem(_Handler(store, sizes, several))
 
 
 class _Object(SeekableFile):
-    """An object as ``pyarrow.PythonFile`` reads it; each read is one ranged GET."""
+    """An object as ``pyarrow.PythonFile`` reads it; each read is one ranged GET, of a small file the first one only.
 
-    def __init__(self, store: ObjectStore, key: str, size: int) -> None:
+    Opening it makes no request: Arrow opens one file after the other, and reads several at a time.
+    """
+
+    def __init__(self, store: ObjectStore, key: str, size: int, small: _SmallFiles) -> None:
         self._store = store
         self._key = key
+        self._small = small
+        self._whole: bytes | None = None
         super().__init__(size)
 
     def read(self, nbytes: int = -1) -> bytes:
         left = max(0, self._size - self._position)
         count = left if nbytes < 0 else min(nbytes, left)
-        try:
-            data = self._store.get_range(self._key, self._position, count) if count else b""
-        except NotFoundError as error:
-            raise NotFoundError(
-                "a segment file that the log names is gone",
-                kind="segment-file-missing",
-                hint="it was deleted outside txnlog, or by a vacuum after the dataset was made: make it again",
-                store=self._store.url,
-                object=self._key,
-            ) from error
+        if not count:
+            return b""
+        if self._size <= SMALL_FILE_BYTES:
+            if self._whole is None:
+                self._whole = self._small.get(self._key, self._size)
+            data = self._whole[self._position : self._position + count]
+        else:
+            data = _fetched(self._store, self._key, self._position, count)
         self._position += count
         return data
+
+    def close(self) -> None:
+        super().close()
+        self._whole = None
 
     def size(self) -> int:
         return self._size
 
 
+def _fetched(store: ObjectStore, key: str, start: int, length: int) -> bytes:
+    try:
+        return store.get_range(key, start, length)
+    except NotFoundError as error:
+        raise NotFoundError(
+            "a segment file that the log names is gone",
+            kind="segment-file-missing",
+            hint="it was deleted outside txnlog, or by a vacuum after the dataset was made: make it again",
+            store=store.url,
+            object=key,
+        ) from error
+
+
+class _SmallFiles:
+    """Small files of a dataset, each fetched whole. Those that a scan reads several times are kept, as far as there is room.
+
+    Arrow's threads call it. A copy in another process begins without any.
+    """
+
+    def __init__(self, store: ObjectStore, several: AbstractSet[str]) -> None:
+        self._store = store
+        self._several = several
+        self.renew()
+        renew_after_fork(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _SmallFiles, (self._store, self._several)
+
+    def renew(self) -> None:
+        """Begin anew: a forked child does not have the threads that fetch."""
+        self._lock = threading.Lock()
+        self._bytes = 0
+        self._kept: dict[str, Future[bytes]] = {}
+
+    def get(self, key: str, size: int) -> bytes:
+        """Return a file. Requests: 1 GET, none when it is kept, or another thread fetches it just now."""
+        if key not in self._several:
+            return _fetched(self._store, key, 0, size)
+        with self._lock:
+            kept = self._kept.get(key)
+            mine: Future[bytes] | None = None
+            if kept is None and self._bytes + size <= KEPT_BYTES_MAX:
+                mine = self._kept[key] = Future()
+                self._bytes += size
+        if kept is not None:
+            return kept.result()
+        if mine is None:
+            return _fetched(self._store, key, 0, size)
+        try:
+            data = _fetched(self._store, key, 0, size)
+        except BaseException as error:
+            with self._lock:
+                del self._kept[key]
+                self._bytes -= size
+            mine.set_exception(error)
+            raise
+        mine.set_result(data)
+        return data
+
+
 class _Handler(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
     """The calls that pyarrow makes to a file system; known files can be read, and nothing else."""
 
-    def __init__(self, store: ObjectStore, sizes: Mapping[str, int]) -> None:
+    def __init__(self, store: ObjectStore, sizes: Mapping[str, int], several: AbstractSet[str]) -> None:
         self._store = store
         self._sizes = sizes
+        self._small = _SmallFiles(store, several)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Handler) and other._store is self._store and other._sizes == self._sizes
@@ -258,7 +340,7 @@ class _Handler(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no 
         ]
 
     def open_input_file(self, path: str) -> Any:
-        return pa.PythonFile(_Object(self._store, path, self._sizes[path]), mode="r")
+        return pa.PythonFile(_Object(self._store, path, self._sizes[path], self._small), mode="r")
 
     def open_input_stream(self, path: str) -> Any:
         return self.open_input_file(path)

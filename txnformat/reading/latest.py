@@ -27,7 +27,7 @@ from txnformat.reading.rows import read_rows
 from txnformat.reading.sealed import SidecarCache
 from txnformat.types import OffsetRange, TopicPartition
 
-__all__ = ["Kept", "Latest", "Look"]
+__all__ = ["Kept", "Latest", "Look", "may_have_chunks"]
 
 HASH_BYTES = 16
 
@@ -49,7 +49,7 @@ class Look(NamedTuple):
     key: TopicPartition
     tombstone_column: str | None
     seed: bytes
-    """Of the hashes: at most 64 bytes, other ones in each run."""
+    """Seed of the hashes: at most 64 bytes, different in each run."""
 
     def batches(self, within: OffsetRange, *columns: str) -> Iterator[pa.RecordBatch]:
         """Yield the keys, the tombstone column, ``columns`` and the offsets of a range."""
@@ -74,7 +74,7 @@ class Look(NamedTuple):
         ``due_end``: tombstones below may go. Raises ConflictError of kind ``chunks-in-compacted-topic``.
         """
         found = OffsetMap(slots_max)
-        headers = ("headers",) if _may_have_chunks(self.topic.schema) else ()
+        headers = ("headers",) if may_have_chunks(self.topic.schema) else ()
         for batch in self.batches(within, *headers) if within.start < within.end else ():
             if headers:
                 _check_chunks(batch, self.topic.name, self.key.partition)
@@ -139,7 +139,8 @@ class Latest:
         return Kept(removed, first)
 
 
-def _may_have_chunks(schema: TopicSchema) -> bool:
+def may_have_chunks(schema: TopicSchema) -> bool:
+    """Return whether a topic can have values in several records: its schema has the headers of the schema ``kafka``."""
     names = schema.arrow_schema.names
     type_ = KAFKA_SCHEMA.arrow_schema.field("headers").type
     return "headers" in names and bool(schema.arrow_schema.field("headers").type.equals(type_))

@@ -11,11 +11,11 @@ from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import pyarrow as pa
 
 from txnformat.core.records.scan import (
     PartitionPlan,
     check_not_cleaned,
+    check_not_erased,
     check_not_trimmed,
     check_range,
     extents_in,
@@ -32,9 +32,8 @@ from txnformat.persistent import Rows
 from txnformat.predicates.tree import Predicate
 from txnformat.protocol.cuts import check_isolation, topic_as_of
 from txnformat.reading.pruning import SPAN, may_match_plan
-from txnformat.reading.rows import METADATA_FIELDS, read_rows
+from txnformat.reading.rows import METADATA_FIELDS
 from txnformat.reading.sealed import SidecarCache
-from txnformat.store.base import ObjectStore
 from txnformat.types import FileRecord, IsolationLevel, ObjectRecord, OffsetRange, TopicPartition
 
 __all__ = [
@@ -47,7 +46,6 @@ __all__ = [
     "plan_filter",
     "plan_range",
     "plan_read",
-    "read_plan",
     "read_tables",
     "topic_predicate",
 ]
@@ -69,10 +67,10 @@ class SealedRange:
     """The segment's ``.index``."""
     size: int
     """Compressed bytes of the records in range, estimated; aborted ones are left out."""
-    owned: OffsetRange | None = None
-    """Only batches that begin here; None: all in ``range``."""
     as_of: int = -1
     """The entry of a snapshot read."""
+    batches: int = 0
+    """Batches in range, or runs of a compacted segment, estimated."""
 
     @classmethod
     def of(cls, partition: int, part: SegmentPart, wanted: OffsetRange, as_of: int) -> Self:
@@ -80,12 +78,13 @@ class SealedRange:
         start, end = max(part.range.start, wanted.start), min(part.range.end, wanted.end)
         size = int(part.row["size"] - part.row["aborted_size"])
         share = (end - start) / (part.range.end - part.range.start)
-        return cls(partition, OffsetRange(start, end), part.record.index, int(size * share), as_of=as_of)
+        batches = round(int(part.row["batches"]) * share)
+        return cls(partition, OffsetRange(start, end), part.record.index, int(size * share), as_of, batches)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """What to read of a topic, pinned to one entry: planning again later may give more, this never changes."""
+    """A plan of a read of a topic, pinned to one entry: planning again later may give more, this never changes."""
 
     topic: TopicState
     entry: int
@@ -93,7 +92,7 @@ class ReadPlan:
     isolation: IsolationLevel
     partitions: tuple[PartitionPlan, ...]
     files: Mapping[int, FileRecord]
-    """By the numbers that the plans' rows have in ``file``."""
+    """File records, by the numbers that the plans' rows have in ``file``."""
     where: Predicate | None = None
     """Only records for which it is true; what the plan alone excludes is not in it."""
     sealed: tuple[SealedRange, ...] = ()
@@ -113,7 +112,7 @@ def plan_read(
     open_sealed: bool = True,
     as_of: int | None = None,
 ) -> ReadPlan:
-    """Plan a read on ``state``. Requests: 1 GET for each batch table and sealed segment in range that is not kept.
+    """Plan a read on ``state``. Requests: 1 GET for each batch table, spill and sealed segment in range that is not kept.
 
     ``sidecars``: of the log's store. ``start``, ``end``: first offset (inclusive) and end offset (exclusive). ``partitions``:
     only these. ``where``: SQL condition on the records (:func:`topic_predicate`). ``open_sealed``: False: leave sealed segments
@@ -138,14 +137,17 @@ def plan_read(
         if level is IsolationLevel.SNAPSHOT:
             check_not_trimmed(partition, entry, topic, number)
             check_not_cleaned(partition, entry, topic, number)
+            check_not_erased(partition, entry, topic, number)
         wanted = check_range(
             partition, level, _offset(start, number), _offset(end, number), topic=topic, number=number
         )
         keep = None if where is None else plan_filter(where, topic, found.schema, number)
+        whole = sidecars.whole(state, key, wanted)
+        partition = whole.partition(key)
         extents = extents_to_read(partition, wanted, level, keep, entry)
-        read_tables(sidecars, state, extents, tables)
+        read_tables(sidecars, whole, extents, tables)
         plan = plan_partition(number, partition, wanted, level, tables, keep, entry)
-        files |= {file: state.files[file] for file in set(plan.rows["file"].tolist())}
+        files |= {file: whole.files[file] for file in set(plan.rows["file"].tolist())}
         parts = [
             SealedRange.of(number, part, wanted, entry)
             for part in sidecars.segments(state, key, wanted)
@@ -237,7 +239,7 @@ def _open(
     if keep is not None:
         found = found[keep(found)]
     plan = plan_runs if index.is_compacted else plan_sealed
-    rows = plan(found, part.range, isolation, part.owned, part.as_of)
+    rows = plan(found, part.range, isolation, part.as_of)
     files |= {number: index.files[number] for number in set(rows["file"].tolist())}
     return rows
 
@@ -266,7 +268,7 @@ def extents_since(
 ) -> Iterator[Since]:
     """Yield the offsets, clipped to ``within``, of each extent, or run of a compacted segment, whose newest record is not older than a time.
 
-    Ascending. Requests: 1 GET for each sealed segment that has such records and is reached.
+    Ascending. Requests: 1 GET for each sealed segment that has such records, and each spill, that is reached.
     """
     for part in sidecars.segments(state, key, within):
         if part.row["max_timestamp_ms"] >= timestamp_ms:
@@ -277,7 +279,8 @@ def extents_since(
                 yield from _since(runs["start_offset"], runs["end_offset"], within, is_append=False)
             else:
                 yield from _appended_since(index.partition(key.partition), within, timestamp_ms)
-    yield from _appended_since(extents_in(state.partition(key), within), within, timestamp_ms)
+    partition = sidecars.whole(state, key, within).partition(key)
+    yield from _appended_since(extents_in(partition, within), within, timestamp_ms)
 
 
 def _appended_since(rows: Rows, within: OffsetRange, timestamp_ms: int) -> Iterator[Since]:
@@ -289,21 +292,6 @@ def _since(starts: Rows, ends: Rows, within: OffsetRange, *, is_append: bool) ->
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         if start < within.end and end > within.start:
             yield Since(OffsetRange(max(start, within.start), min(end, within.end)), is_append)
-
-
-def read_plan(store: ObjectStore, plan: ReadPlan, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a plan, partition by partition, each in offset order."""
-    for part in plan.partitions:
-        yield from read_rows(
-            store,
-            plan.topic.name,
-            plan.topic.schema,
-            part.partition,
-            part.rows,
-            plan.files.__getitem__,
-            columns,
-            where=plan.where,
-        )
 
 
 def read_tables(sidecars: SidecarCache, state: LogState, extents: Rows, tables: dict[int, Rows]) -> None:

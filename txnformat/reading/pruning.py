@@ -51,7 +51,7 @@ _OPERATORS: Mapping[Op, Callable[[Any, Any], Any]] = {
 SPAN: np.dtype[Any] = np.dtype(
     [("base_offset", "<i8"), ("records", "<i8"), ("min_timestamp_ms", "<i8"), ("max_timestamp_ms", "<i8")]
 )
-"""What may be known of a run of many batches."""
+"""Bounds that may be known of a run of many batches."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from txnformat.predicates.tree import Predicate
 from txnformat.reading.pruning import Bounds, may_match, plan_bounds, statistics_bounds
 from txnformat.segments.reader import SegmentFileReader
 
-__all__ = ["by_row_group", "narrowed", "row_groups_of"]
+__all__ = ["by_row_group", "narrowed", "row_groups_of", "without_rest"]
 
 
 def narrowed(rows: Rows, segment: SegmentFileReader, where: Predicate, topic: str, partition: int) -> Rows:
@@ -70,7 +70,22 @@ def by_row_group(rows: Rows, segment: SegmentFileReader) -> Rows:
     split["base_offset"] += first - split["skip"]
     split["skip"] = first - before
     split["take"] = last - first
+    split["end_offset"] = split["base_offset"] + split["take"]
     return split[split["take"] > 0]
+
+
+def without_rest(rows: Rows, segment: SegmentFileReader) -> Rows:
+    """Return planned rows of appended batches without the row groups, at both ends, of which no record is taken: only ends are ever cut.
+
+    Requests: the footer's, where a batch at an end has several row groups.
+    """
+    parts = [rows] if len(rows) == 1 else [rows[:1], rows[1:-1], rows[-1:]]
+    for place in {0, len(parts) - 1}:
+        if parts[place]["row_group_count"][0] > 1:
+            split = by_row_group(parts[place], segment)
+            if len(split) < parts[place]["row_group_count"][0]:
+                parts[place] = split
+    return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
 def row_groups_of(rows: Rows, segment: SegmentFileReader) -> npt.NDArray[np.int64]:

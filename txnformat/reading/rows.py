@@ -7,8 +7,9 @@ by side in one file are read in one go.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,34 +18,45 @@ import pyarrow as pa
 from txnformat.arguments import is_text, other_case
 from txnformat.core.records.scan import Stored
 from txnformat.core.topics.schema import TopicSchema
-from txnformat.errors import CorruptDataError, InvalidInputError, repr_of
+from txnformat.errors import CorruptDataError, InvalidInputError, NotFoundError, repr_of
 from txnformat.persistent import Rows
 from txnformat.predicates.tree import Predicate
-from txnformat.reading.pruning import PLAN_FIELDS, may_match_plan
-from txnformat.reading.row_groups import narrowed, row_groups_of
+from txnformat.reading.open_files import OpenFiles
+from txnformat.reading.planned_columns import UTC, PlannedColumns
+from txnformat.reading.pruning import may_match_plan
+from txnformat.reading.row_groups import narrowed, row_groups_of, without_rest
 from txnformat.reading.stored_rows import StoredRun, Wanted, stored_schema
 from txnformat.segments.ahead import ahead
 from txnformat.segments.reader import WINDOW_BYTES, SegmentFileReader
 from txnformat.store.base import ObjectStore
 from txnformat.types import FileRecord
 
-__all__ = ["METADATA_FIELDS", "output_schema", "read_rows"]
+__all__ = [
+    "METADATA_FIELDS",
+    "ROWS_PER_BATCH",
+    "RUNS_AHEAD",
+    "Left",
+    "files_of_runs",
+    "has_data",
+    "output_schema",
+    "read_rows",
+    "record_batch",
+]
 
 ROWS_PER_BATCH = 65_536
 """Most rows of one record batch: 10k to 64k serve Spark and Python best."""
 
-OPENED_MAX = 8
-"""Compacted files whose footers are kept during a read."""
+SMALL_RUN_BYTES = 256 * 1024
+"""Below, and where a read is a system call, a run is read when its turn comes: Python's threads would wait for each other."""
 
 RUNS_AHEAD = 4
 """Most files on their way while the caller works on the one before them."""
 
-_UTC = pa.timestamp("us", tz="UTC")
 METADATA_FIELDS: dict[str, pa.Field] = {
     "_topic": pa.field("_topic", pa.string()),
     "_partition": pa.field("_partition", pa.int32()),
     "_offset": pa.field("_offset", pa.int64()),
-    "_timestamp": pa.field("_timestamp", _UTC),
+    "_timestamp": pa.field("_timestamp", UTC),
     "_producer_id": pa.field("_producer_id", pa.int64()),
     "_producer_epoch": pa.field("_producer_epoch", pa.int64()),
     "_entry": pa.field("_entry", pa.int64()),
@@ -85,6 +97,14 @@ def output_schema(schema: TopicSchema, columns: Sequence[str] | None) -> pa.Sche
     return pa.schema([known[name] for name in columns])
 
 
+class Left:
+    """The rest of a read that stops because an object is gone."""
+
+    def __init__(self) -> None:
+        self.rows: Rows | None = None
+        """Planned rows, in the order of the read; the first one begins behind the last record that was yielded. None: that is not known."""
+
+
 def read_rows(
     store: ObjectStore,
     topic: str,
@@ -97,7 +117,8 @@ def read_rows(
     where: Predicate | None = None,
     batch_rows_max: int = ROWS_PER_BATCH,
     files_ahead: int = RUNS_AHEAD,
-    open_file: Callable[[FileRecord, pa.Schema], SegmentFileReader] | None = None,
+    files: OpenFiles | None = None,
+    left: Left | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of planned rows of one partition, in offset order.
 
@@ -105,26 +126,36 @@ def read_rows(
     this one. ``file_of``: gives the file record of a plan's file number. ``columns``: as in :func:`output_schema`. ``where``:
     only records for which it is true. Columns that only it needs are fetched, but not returned; row groups that it excludes by
     their statistics are not fetched. ``files_ahead``: files on their way while the caller works on the one before; 0 reads file
-    after file in the caller's thread. ``open_file``: gives the reader of a segment file with some columns, which may be used again: its footer is
-    then fetched once. Called by any thread. Raises CorruptDataError, NotFoundError, StorageError: a file is not what the log
+    after file in the caller's thread, though small ones still come ahead. ``files``: what the caller has open, which expects
+    :func:`files_of_runs` of the rows; by default this read's own. ``left``: gets what was not yielded when a file is gone. Raises CorruptDataError, NotFoundError, StorageError: a file is not what the log
     says, is gone, or cannot be read.
+
+    Requests: 1 GET for a file of up to 256 KiB; for a larger one 1 for its footer, and 1 for each run of adjacent column chunks of
+    a window.
     """
     wanted = output_schema(schema, columns)
-    needed = [*wanted.names, *(where.columns if where else ())]
-    fetched = [name for name in dict.fromkeys(needed) if name not in METADATA_FIELDS]
-    meta = [name for name in dict.fromkeys(needed) if name in METADATA_FIELDS]
-    if "_timestamp" in meta and schema.timestamp_column and schema.timestamp_column not in fetched:
-        fetched.append(schema.timestamp_column)
-    if where is not None:
-        keep = may_match_plan(
-            where, rows, topic=topic, partition=partition, timestamp_column=schema.timestamp_column
-        )
-        rows = rows[keep]
-    runs = list(_runs(rows))
+    if files is None:
+        with OpenFiles(store, has_data=has_data(rows, schema, columns, where)) as own:
+            own.expect(files_of_runs(rows, where, topic, schema, partition), file_of)
+            yield from read_rows(
+                store,
+                topic,
+                schema,
+                partition,
+                rows,
+                file_of,
+                columns,
+                where=where,
+                batch_rows_max=batch_rows_max,
+                files_ahead=files_ahead,
+                files=own,
+                left=left,
+            )
+        return
+    fetched, meta = _needed(schema, wanted, where)
+    runs = list(_runs(_pruned(rows, where, topic, schema, partition)))
     alone = len(runs) == 1 or not files_ahead
-    opener = _Opener(
-        store, topic, schema, partition, file_of, fetched, meta, where, batch_rows_max, open_file, alone
-    )
+    opener = _Opener(files, topic, schema, partition, file_of, fetched, meta, where, batch_rows_max, alone)
     begun: Iterator[_Run | StoredRun | None] = map(opener.begin, runs)
     if files_ahead:
         begun = ahead(
@@ -134,20 +165,71 @@ def read_rows(
             weight=lambda run: min(int(run["size"].sum()), WINDOW_BYTES),
             weight_max=2 * WINDOW_BYTES,
             count_max=files_ahead,
+            by_caller=partial(_is_small, store, files, file_of),
         )
-    for reader in begun:
-        for count, arrays in reader.batches() if reader is not None else ():
-            if where is None:
-                yield _record_batch(count, arrays, wanted)
-            elif (kept := _filtered(where, count, arrays, wanted)).num_rows:
-                yield kept
+    done, reader = 0, None
+    try:
+        for reader in begun:
+            for count, arrays in reader.batches() if reader is not None else ():
+                if where is None:
+                    yield record_batch(count, arrays, wanted)
+                elif (kept := _filtered(where, count, arrays, wanted)).num_rows:
+                    yield kept
+            done, reader = done + 1, None
+    except NotFoundError:
+        if left is not None:
+            first = runs[done] if reader is None else reader.left()
+            left.rows = None if first is None else np.concatenate([first, *runs[done + 1 :]])
+        raise
+    finally:
+        if isinstance(begun, Generator):
+            begun.close()  # its threads open files, which the caller closes next
+
+
+def _needed(schema: TopicSchema, wanted: pa.Schema, where: Predicate | None) -> tuple[list[str], list[str]]:
+    """Return the topic's own columns, and the metadata columns, that a read needs."""
+    needed = dict.fromkeys([*wanted.names, *(where.columns if where else ())])
+    fetched = [name for name in needed if name not in METADATA_FIELDS]
+    meta = [name for name in needed if name in METADATA_FIELDS]
+    if "_timestamp" in meta and schema.timestamp_column and schema.timestamp_column not in fetched:
+        fetched.append(schema.timestamp_column)
+    return fetched, meta
+
+
+def has_data(rows: Rows, schema: TopicSchema, columns: Sequence[str] | None, where: Predicate | None) -> bool:
+    """Return whether a read needs more of its files than their footers; arguments as of :func:`read_rows`."""
+    return bool(rows["stored"].any() or _needed(schema, output_schema(schema, columns), where)[0])
+
+
+def _pruned(rows: Rows, where: Predicate | None, topic: str, schema: TopicSchema, partition: int) -> Rows:
+    """Return planned rows without those that the plan alone excludes."""
+    if where is None:
+        return rows
+    time = schema.timestamp_column
+    return rows[may_match_plan(where, rows, topic=topic, partition=partition, timestamp_column=time)]
+
+
+def files_of_runs(
+    rows: Rows, where: Predicate | None, topic: str, schema: TopicSchema, partition: int
+) -> Rows:
+    """Return the numbers of the files that :func:`read_rows` opens, in its order, each as often as it opens it."""
+    rows = _pruned(rows, where, topic, schema, partition)
+    found: Rows = rows["file"][:1] if len(rows) else rows["file"]
+    return np.append(found, rows["file"][1:][_breaks(rows)]) if len(rows) else found
+
+
+def _is_small(store: ObjectStore, files: OpenFiles, file_of: Callable[[int], FileRecord], run: Rows) -> bool:
+    """Return whether the caller's thread reads a run: it is decoded sooner than it is handed over."""
+    if store.reads_in_flight == 1 and int(run["size"].sum()) < SMALL_RUN_BYTES:
+        return True
+    return files.is_at_hand(file_of(int(run["file"][0])))
 
 
 @dataclass(frozen=True, slots=True)
 class _Opener:
     """Opens the files of runs. Used by several threads."""
 
-    store: ObjectStore
+    files: OpenFiles
     topic: str
     schema: TopicSchema
     partition: int
@@ -158,20 +240,20 @@ class _Opener:
     """and metadata columns, that are read."""
     where: Predicate | None
     batch_rows_max: int
-    open_file: Callable[[FileRecord, pa.Schema], SegmentFileReader] | None
     alone: bool
-    opened: dict[str, SegmentFileReader] = field(default_factory=dict)
-    """Compacted files: each of their runs may be read by itself."""
 
     def begin(self, run: Rows) -> _Run | StoredRun | None:
         """Fetch the beginning of a run; None: it has nothing that is wanted."""
         file = self.file_of(int(run["file"][0]))
         is_stored = bool(run["stored"][0])
-        segment = self._open(file, is_stored=is_stored)
+        columns = stored_schema(self.schema, file) if is_stored else self.schema.of_file(file)
+        segment = self.files.open(file, columns, alone=self.alone)
         if self.where is not None:
             run = narrowed(run, segment, self.where, self.topic, self.partition)
             if not len(run):
                 return None
+        elif not is_stored:
+            run = without_rest(run, segment)
         if is_stored:
             same = {
                 "_topic": pa.scalar(self.topic, pa.string()),
@@ -184,48 +266,39 @@ class _Opener:
         reader.begin(self.fetched, self.batch_rows_max)
         return reader
 
-    def _open(self, file: FileRecord, *, is_stored: bool) -> SegmentFileReader:
-        columns = stored_schema(self.schema, file) if is_stored else self.schema.of_file(file)
-        if self.open_file is not None:
-            return self.open_file(file, columns)
-        known = self.opened.get(file.key) if is_stored else None
-        if known is not None:
-            return known
-        segment = SegmentFileReader(self.store, file, columns, alone=self.alone)
-        if is_stored:
-            if len(self.opened) >= OPENED_MAX:
-                self.opened.clear()
-            self.opened[file.key] = segment
-        return segment
-
 
 def _filtered(where: Predicate, count: int, arrays: dict[str, Any], wanted: pa.Schema) -> pa.RecordBatch:
     mask = where.mask(arrays, count)
     kept = mask.true_count
     if kept in (0, count) or not len(wanted):  # a batch without columns is but a number of rows
-        return _record_batch(kept, arrays, wanted).slice(0, kept)
-    return _record_batch(count, arrays, wanted).filter(mask)
+        return record_batch(kept, arrays, wanted).slice(0, kept)
+    return record_batch(count, arrays, wanted).filter(mask)
 
 
-def _record_batch(count: int, arrays: dict[str, Any], wanted: pa.Schema) -> pa.RecordBatch:
+def record_batch(count: int, arrays: dict[str, Any], wanted: pa.Schema) -> pa.RecordBatch:
+    """Return a batch of ``count`` records, of the arrays that a schema names."""
     if not len(wanted):  # no array tells how many rows there are
         return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), count, [None]))
     return pa.RecordBatch.from_arrays([arrays[name] for name in wanted.names], schema=wanted)
 
 
 def _runs(rows: Rows) -> Iterator[Rows]:
-    """Split planned rows where the file or the order of row groups changes, or what is taken of them."""
-    if not len(rows):
-        return
+    """Split planned rows where :func:`_breaks` says."""
+    if len(rows):
+        yield from np.split(rows, np.flatnonzero(_breaks(rows)) + 1)
+
+
+def _breaks(rows: Rows) -> Rows:
+    """Tell of each planned row but the first whether the file or the order of row groups changes there, or what is taken of them."""
     ends = rows["row_group"].astype(np.int64) + rows["row_group_count"]
-    breaks = (rows["file"][1:] != rows["file"][:-1]) | (rows["row_group"][1:] < ends[:-1])
+    breaks: Rows = (rows["file"][1:] != rows["file"][:-1]) | (rows["row_group"][1:] < ends[:-1])
     if rows["stored"].any():
         stored = rows["stored"]
         breaks |= (stored[1:] == Stored.BY_COMMIT) | (stored[:-1] == Stored.BY_COMMIT)
         breaks |= (stored[1:] == Stored.NO) != (stored[:-1] == Stored.NO)
         for name in ("since", "until", "known_entry"):
             breaks |= rows[name][1:] != rows[name][:-1]
-    yield from np.split(rows, np.flatnonzero(breaks) + 1)
+    return breaks
 
 
 class _Run:
@@ -243,14 +316,13 @@ class _Run:
     ) -> None:
         self._reader = reader
         self._stored = frozenset(schema.of_file(file).names)
-        self._topic = topic
         self._schema = schema
-        self._partition = partition
         self._rows = rows
-        self._meta = meta
         self._file = file
-        self._ends = np.cumsum(rows["take"])  # rows of the run up to the end of each extent
+        self._planned = PlannedColumns(topic, partition, schema.timestamp_column, rows, meta)
+        self._ends = self._planned.ends
         self._columns: list[str] = []
+        self._done = 0
         self._begun: Iterator[pa.RecordBatch] = iter(())
 
     def begin(self, columns: list[str], batch_rows_max: int) -> None:
@@ -262,21 +334,26 @@ class _Run:
 
     def batches(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield number of rows, and the arrays by column name, of each batch; once, after :meth:`begin`."""
-        done = 0
         for table in self._own_batches():
-            count = table.num_rows
+            count, done = table.num_rows, self._done
             arrays = {name: self._column(table, name) for name in self._columns}
-            if self._meta:
-                arrays |= self._metadata(done, done + count, arrays)
-            done += count
+            arrays |= self._planned.of(done, done + count, arrays)
+            self._done += count
             yield count, arrays
-        if done != self._ends[-1]:
+        if self._done != self._ends[-1]:
             raise CorruptDataError(
                 "the number of records in a segment file differs from the log",
                 object=self._file.key,
                 expected=int(self._ends[-1]),
-                got=done,
+                got=self._done,
             )
+
+    def left(self) -> Rows:
+        """Return the planned rows behind the last batch that was yielded; of the first one only the offsets are what is left."""
+        first = int(np.searchsorted(self._ends, self._done, side="right"))
+        rows = self._rows[first:].copy()
+        rows["base_offset"][0] += self._done - int(self._ends[first] - rows["take"][0])
+        return rows
 
     def _column(self, table: pa.RecordBatch, name: str) -> Any:
         """Return a column as the topic has it now: older files lack some, or hold a narrower type."""
@@ -305,59 +382,3 @@ class _Run:
                 yield part
             if left == 0:
                 return
-
-    def _metadata(self, start: int, end: int, arrays: dict[str, Any]) -> dict[str, Any]:
-        """Return the metadata columns of the run's rows [start, end)."""
-        first, last = 0, 1
-        if len(self._ends) > 1:
-            first = int(np.searchsorted(self._ends, start, side="right"))
-            last = int(np.searchsorted(self._ends, end, side="left")) + 1
-        rows = self._rows[first:last]
-        if len(rows) == 1:
-            before = int(self._ends[first] - rows["take"][0])
-            return {
-                name: self._of_extent(name, rows, start - before, end - before, arrays) for name in self._meta
-            }
-        ends = np.minimum(self._ends[first:last], end)
-        begins = np.concatenate(([start], ends[:-1]))
-        counts = ends - begins
-        found: dict[str, Any] = {}
-        for name in self._meta:
-            if name == "_topic":
-                found[name] = pa.repeat(pa.scalar(self._topic, pa.string()), end - start)
-            elif name == "_partition":
-                found[name] = pa.repeat(pa.scalar(self._partition, pa.int32()), end - start)
-            elif name == "_offset":
-                extent_start = self._ends[first:last] - rows["take"]
-                base = rows["base_offset"] - extent_start
-                found[name] = pa.array(np.repeat(base, counts) + np.arange(start, end))
-            elif name == "_timestamp":
-                found[name] = self._timestamps(rows, counts, arrays)
-            else:
-                values = np.repeat(rows[PLAN_FIELDS[name]], counts)
-                found[name] = pa.array(values, mask=values < 0)
-        return found
-
-    def _of_extent(self, name: str, rows: Rows, start: int, end: int, arrays: dict[str, Any]) -> Any:
-        """Return a metadata column of the rows [start, end) of one extent, which have all but their offsets in common: so does a small file."""
-        if name == "_offset":
-            base = int(rows["base_offset"][0])
-            return pa.array(np.arange(base + start, base + end))
-        if name == "_timestamp" and self._schema.timestamp_column is not None:
-            return self._timestamps(rows, rows["take"], arrays)
-        if name == "_topic":
-            value = pa.scalar(self._topic, pa.string())
-        elif name == "_partition":
-            value = pa.scalar(self._partition, pa.int32())
-        elif name == "_timestamp":
-            value = pa.scalar((rows["timestamp_ms"] * 1_000).item(), _UTC)
-        else:
-            number = rows[PLAN_FIELDS[name]].item()
-            value = pa.scalar(None if number < 0 else number, pa.int64())
-        return pa.repeat(value, end - start)
-
-    def _timestamps(self, rows: Rows, counts: Rows, arrays: dict[str, Any]) -> Any:
-        column = self._schema.timestamp_column
-        if column is not None:
-            return arrays[column].cast(_UTC)
-        return pa.array(np.repeat(rows["timestamp_ms"], counts) * 1_000).cast(_UTC)

@@ -23,7 +23,7 @@ __all__ = ["RUN_COMMIT", "in_commit_order", "planned_by_commit", "run_commits"]
 RUN_COMMIT: np.dtype[Any] = np.dtype(
     [("entry", "<i8"), ("records", "<i8"), ("start_offset", "<i8"), ("end_offset", "<i8")]
 )
-"""What an entry committed in a run: the number of records, the first offset, and the one behind the last."""
+"""The records that an entry committed in a run: their number, the first offset, and the one behind the last."""
 EVERYTHING = OffsetRange(0, 2**62)
 
 

@@ -20,6 +20,8 @@ from txnformat.core.sealing.segment_list import (
     segments_in,
 )
 from txnformat.core.sealing.sidecar import SegmentIndex, decode_index
+from txnformat.core.sealing.spills import Spilled, unspilled
+from txnformat.core.snapshot.spilled import decode_spill
 from txnformat.core.state import LogState
 from txnformat.errors import CorruptDataError
 from txnformat.forking import renew_after_fork
@@ -31,7 +33,7 @@ __all__ = ["SidecarCache"]
 
 T = TypeVar("T")
 Kept = tuple[str, Hashable]
-"""What an object is read as, and all that the log says of it: other words about the same key are another object."""
+"""The kind that an object is read as, and all that the log says of it: the same key with other values is another object."""
 
 KEPT_BYTES = 64 * 2**20
 """Decoded sidecars that are kept."""
@@ -45,6 +47,11 @@ LEAF_BYTES = 800
 
 def _list_bytes(found: ListedSegments) -> int:
     return PART_BYTES * sum(map(len, found.values()))
+
+
+def _spilled_bytes(found: Spilled) -> int:
+    rows = sum(one.nbytes for part in found.partitions.values() for one in part)
+    return rows + FILE_BYTES * (len(found.files) + len(found.tables))
 
 
 class SidecarCache:
@@ -106,6 +113,22 @@ class SidecarCache:
             lambda data: decode_batch_table(data, named),
             lambda rows: int(rows.nbytes),
         )
+
+    def whole(self, state: LogState, key: TopicPartition, wanted: OffsetRange) -> LogState:
+        """Return the state with the rows of a partition in it that were spilled: those of ``wanted``, and what became of them further on.
+
+        Requests: none where nothing of ``wanted`` is spilled; else 1 GET for each spill that ends behind its start, none when it is kept.
+        Raises CorruptDataError, StorageError.
+        """
+        spills = [one for one in state.partition(key).spills if one.end_offset > wanted.start]
+        if not spills or spills[0].start_offset >= wanted.end:
+            return state
+        found = {one.table: self.spilled(state.tables[one.table]) for one in spills}
+        return unspilled(state, {key: wanted.start}, found)
+
+    def spilled(self, named: ObjectRecord) -> Spilled:
+        """Return what a spill holds. Requests: 1 GET, none when it is kept."""
+        return self._get(named, ("spill", named), lambda data: decode_spill(data, named), _spilled_bytes)
 
     def _get(
         self,

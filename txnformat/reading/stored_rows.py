@@ -69,6 +69,7 @@ class StoredRun:
         self._alone = alone
         self._own = frozenset(columns.schema.of_file(file).names)
         self._begun: Iterator[pa.RecordBatch] = iter(())
+        self._done = 0  # rows of the file
         self._is_clipped = bool((rows["stored"] != Stored.WHOLE).any())
         first = rows[0]
         self._window = (int(first["since"]), int(first["until"]), int(first["known_entry"]))
@@ -98,9 +99,8 @@ class StoredRun:
 
     def _kept(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows that are taken, in the order of the file."""
-        done = 0
         for batch in self._begun:
-            done += batch.num_rows
+            self._done += batch.num_rows
             if self._is_clipped:
                 mask = self._mask(batch)
                 taken = int(np.count_nonzero(mask))
@@ -109,13 +109,31 @@ class StoredRun:
             if batch.num_rows:
                 yield batch
         expected = int(self._rows["take"].sum())
-        if done != expected:
+        if self._done != expected:
             raise CorruptDataError(
                 "the number of records in a compacted file differs from the log",
                 object=self._file.key,
                 expected=expected,
-                got=done,
+                got=self._done,
             )
+
+    def left(self) -> Rows | None:
+        """Return the planned rows behind the last batch that was yielded; None where the footer does not say where that ended. No request."""
+        if self._by_commit or not self._done:
+            return self._rows
+        groups = row_groups_of(self._rows, self._reader).tolist()
+        ends = np.cumsum([self._reader.row_group_rows(group) for group in groups])
+        place = int(np.searchsorted(ends, self._done, side="right"))  # row groups are fetched whole
+        found = self._reader.statistics(groups[place - 1 : place + 1], "_offset")
+        before, after = found[1] if found is not None else (None, None)
+        if before is None or after is None or not isinstance(before.upper, int):
+            return None
+        if not isinstance(after.lower, int) or after.lower <= before.upper or ends[place - 1] != self._done:
+            return None
+        rows = self._rows[self._rows["end_offset"] > after.lower].copy()
+        if rows["base_offset"][0] < after.lower:
+            rows["base_offset"][0], rows["stored"][0] = after.lower, Stored.PART
+        return rows
 
     def _mask(self, batch: pa.RecordBatch) -> Any:
         offsets, entries = (self._numbers(batch, name) for name in ("_offset", "_commit_entry"))

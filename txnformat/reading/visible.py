@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from txnformat.core.ranges import NO_RANGES, Ranges
 from txnformat.core.records.scan import Stored, committed, extents_in, planned_runs
+from txnformat.core.records.state import PartitionState
 from txnformat.core.sealing.sidecar import BatchOutcome
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.subscriptions.backlog import covering
@@ -23,7 +24,7 @@ from txnformat.reading.sealed import SidecarCache
 from txnformat.reading.stored_rows import read_stored
 from txnformat.types import FileRecord, IsolationLevel, OffsetRange, TopicPartition
 
-__all__ = ["Visible", "count_records"]
+__all__ = ["Visible", "count_records", "gone", "visible_offsets"]
 
 Int64s = NDArray[np.int64]
 
@@ -31,7 +32,7 @@ Int64s = NDArray[np.int64]
 class Visible:
     """Visible records of one partition, from a subscription's mark on.
 
-    Markers, aborted records, and those that key compaction removed lie between them. An acknowledgement of a record covers what lies between it and the
+    Markers, aborted records, and those that key compaction or an erasure removed lie between them. An acknowledgement of a record covers what lies between it and the
     visible record before it, too: so acknowledgements that follow each other are one range.
     """
 
@@ -40,7 +41,7 @@ class Visible:
         self._from = 0
         self._to = 0
         self._offsets = NO_RANGES
-        self._cleaned_end = 0
+        self._gone_end = 0
         self._revision = 0
 
     def follow(self, sidecars: SidecarCache, state: LogState, start: int) -> Ranges:
@@ -50,18 +51,13 @@ class Visible:
         """
         partition = state.partition(self._key)
         end = max(start, partition.last_stable_offset)
-        is_cleaned = partition.cleaned_end > 0 and partition.revision != self._revision
-        self._cleaned_end, self._revision = partition.cleaned_end, partition.revision
-        if start < self._from or start > self._to or is_cleaned:  # records are gone that were there
+        gone_end = _gone_end(partition)
+        has_gaps = gone_end > 0 and partition.revision != self._revision
+        self._gone_end, self._revision = gone_end, partition.revision
+        if start < self._from or start > self._to or has_gaps:  # records are gone that were there
             self._from, self._to, self._offsets = start, start, NO_RANGES
         if end > self._to:
-            plan = plan_range(sidecars, state, self._key, OffsetRange(self._to, end))
-            rows = plan.partitions[0].rows
-            plain = rows[rows["stored"] == Stored.NO]
-            more = Ranges.between(plain["base_offset"], plain["end_offset"])
-            for found in _stored_offsets(sidecars, plan.topic, rows[rows["stored"] != Stored.NO], plan.files):
-                breaks = np.flatnonzero(np.diff(found) != 1)
-                more |= Ranges.between(found[np.append(0, breaks + 1)], found[np.append(breaks, -1)] + 1)
+            more = visible_offsets(sidecars, state, self._key, OffsetRange(self._to, end))
             self._offsets, self._to = self._offsets | more, end
         if start > self._from:  # what is acknowledged need not be kept
             self._from, self._offsets = start, self._offsets.above(start)
@@ -74,8 +70,8 @@ class Visible:
         acknowledged already. ``names``: for the error. Raises NotFoundError: kind ``unknown-record``: there is no visible record
         at one of them.
         """
-        # A record may have been received before key compaction removed it.
-        gone = offsets[offsets < self._cleaned_end]
+        # A record may have been received before key compaction or an erasure removed it.
+        gone = offsets[offsets < self._gone_end]
         visible = self._offsets | Ranges.between(gone, gone + 1) if len(gone) else self._offsets
         missing = offsets[~visible.holds(offsets)]
         if len(missing):
@@ -87,6 +83,40 @@ class Visible:
                 **names,
             )
         return covering(offsets, visible, acknowledged, since=self._from)
+
+
+def gone(sidecars: SidecarCache, state: LogState, key: TopicPartition, offsets: Int64s) -> Rows:
+    """Tell of offsets, ascending and from the log start on, whether key compaction or an erasure has removed the record that may have been there.
+
+    Requests: none below which nothing was removed; else 1 GET for each sealed segment among them that is not kept.
+    """
+    found: Rows = offsets < _gone_end(state.partition(key))
+    if found.any():
+        within = OffsetRange(int(offsets[0]), int(offsets[found][-1]) + 1)
+        found &= ~visible_offsets(sidecars, state, key, within).holds(offsets)
+    return found
+
+
+def _gone_end(partition: PartitionState) -> int:
+    """Return where the offsets end from which key compaction or an erasure may have removed records."""
+    return partition.listed_end if partition.erased_entry >= 0 else partition.cleaned_end
+
+
+def visible_offsets(
+    sidecars: SidecarCache, state: LogState, key: TopicPartition, within: OffsetRange
+) -> Ranges:
+    """Return the offsets of a range that hold committed records; the range ends at the last stable offset or before.
+
+    Requests: 1 GET for each sealed segment and batch table that is not kept.
+    """
+    plan = plan_range(sidecars, state, key, within)
+    rows = plan.partitions[0].rows
+    plain = rows[rows["stored"] == Stored.NO]
+    seen = Ranges.between(plain["base_offset"], plain["end_offset"])
+    for found in _stored_offsets(sidecars, plan.topic, rows[rows["stored"] != Stored.NO], plan.files):
+        breaks = np.flatnonzero(np.diff(found) != 1)
+        seen |= Ranges.between(found[np.append(0, breaks + 1)], found[np.append(breaks, -1)] + 1)
+    return seen
 
 
 def count_records(
@@ -128,6 +158,7 @@ def count_records(
             if is_committed:
                 batches = batches[batches["outcome"] != BatchOutcome.ABORTED]
             total += _inside(batches, within)
+    partition = sidecars.whole(state, key, within).partition(key)
     extents = extents_in(partition, within)
     if is_committed:
         extents = extents[committed(partition, extents)]

@@ -22,6 +22,7 @@ def ahead(
     weight: Callable[[Item], int],
     weight_max: int,
     count_max: int,
+    by_caller: Callable[[Item], bool] | None = None,
 ) -> Iterator[Result]:
     """Yield ``function(item)`` of each item, in the order of the items.
 
@@ -31,7 +32,8 @@ def ahead(
 
     ``threads``: at work at a time; at least 1. ``weight``: how much of ``weight_max`` an item takes from its start until its
     result is asked for. ``weight_max``: most weight on its way (inclusive); one item may weigh more, alone. ``count_max``: most
-    items on their way (inclusive).
+    items on their way (inclusive). ``by_caller``: says of an item that the caller's thread works on it when its turn comes: handing it to another one
+    takes longer than it gains.
     """
     waiting = iter(items)
     first = next(waiting, None)
@@ -47,6 +49,8 @@ def ahead(
     upcoming: deque[Item] = deque((first, following))
 
     def begin(item: Item) -> Callable[[], Result]:
+        if by_caller is not None and by_caller(item):
+            return partial(function, item)
         try:
             return pool.submit(function, item).result
         except RuntimeError:  # no thread can be started

@@ -60,7 +60,7 @@ __all__ = [
 ]
 
 TAIL_BYTES = 8
-"""What ends a Parquet file: the length of its metadata (4 bytes, little-endian) and the magic."""
+"""Size of the end of a Parquet file: the length of its metadata (4 bytes, little-endian) and the magic."""
 
 MAGIC = b"PAR1"
 
@@ -116,7 +116,7 @@ class ChunkStatistics(NamedTuple):
 class _Group(NamedTuple):
     rows: int
     chunks: list[Any]
-    """By leaf: the matches of its patterns, where its statistics begin, bytes of its texts; or its metadata as a Struct."""
+    """For each leaf: the matches of its patterns, where its statistics begin, bytes of its texts; or its metadata as a Struct."""
 
 
 class Footer:
@@ -203,7 +203,7 @@ class Footer:
         return self._begins[group], self._begins[group + 1]
 
     def statistics(self, group: int, leaf: int) -> ChunkStatistics | None:
-        """Return the statistics of a column chunk, None where there are none. What is unusual is unknown."""
+        """Return the statistics of a column chunk, None where there are none. Statistics in an unusual form count as missing."""
         found = self.groups[group].chunks[leaf]
         if isinstance(found, dict):
             stats = found.get(12)
@@ -296,7 +296,7 @@ def _decode(data: bytes, shape: Shape, end: int) -> Footer:
         )
     if sum(group.rows for group in groups) != rows:
         raise FooterError(
-            "the row groups of a segment file have other rows than it says", rows, "another sum"
+            "the row groups of a segment file do not sum to its number of rows", rows, "another sum"
         )
     return Footer(data, end, shape, rows, groups, metadata or _key_values(fields.get(5)), ordered=ordered)
 

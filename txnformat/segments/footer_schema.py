@@ -15,7 +15,7 @@ from txnformat.segments.thrift_compact import ThriftError, read_field, read_valu
 __all__ = ["decode_schema"]
 
 DEPTH_MAX = 3 * NESTING_MAX
-"""Of groups: a list or a map has two besides its elements."""
+"""Deepest nesting of groups: a list or a map has two besides its elements."""
 
 _SCALARS: dict[tuple[int, str], pa.DataType] = {
     (Physical.BOOLEAN, "None"): pa.bool_(),

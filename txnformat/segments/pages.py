@@ -1,7 +1,7 @@
 """The pages of a fetched column chunk, looked at before a decoder gets them: what they will take in memory. Pure.
 
-A chunk of a few kilobytes may hold a page of gigabytes, or a dictionary of one large value that every row repeats. What
-the headers claim is checked against the chunk and its footer; the rest is arithmetic on what they say.
+A chunk of a few kilobytes may hold a page of gigabytes, or a dictionary of one large value that every row repeats. The sizes in the headers are checked against
+the chunk and its footer; the rest is arithmetic on them.
 """
 
 from __future__ import annotations
@@ -150,7 +150,9 @@ def look(data: memoryview, chunk: Chunk, leaf: Leaf) -> Pages:
         at += stored
     if count != chunk.num_values or (dictionary is not None) != chunk.has_dictionary:
         raise FooterError(
-            "the pages of a column chunk have other values than its footer says", chunk.num_values, count
+            "the pages of a column chunk do not have as many values as its footer says",
+            chunk.num_values,
+            count,
         )
     return Pages(plain, width, encoded, dictionary, tuple(numbered), largest)
 
@@ -170,10 +172,10 @@ class Effort:
 
     def __init__(self, stored: int, bytes_left: int = PAGE_BYTES_MAX) -> None:
         self.bytes_left = bytes_left
-        """Of decompressed pages."""
+        """Bytes of decompressed pages."""
         self.runs_left = max(RUNS_MAX, stored)
         self.values_left = max(NUMBERED_MAX, stored)
-        """Of dictionaries."""
+        """Values of dictionaries."""
 
 
 class _TooMuchEffortError(Exception):
@@ -216,13 +218,13 @@ class Lists(NamedTuple):
     leaf: Leaf
     pages: Pages
     size: int
-    """What it decodes to at most: :func:`decoded_bytes`."""
+    """Most bytes that it decodes to: :func:`decoded_bytes`."""
 
 
 def check_lists(columns: Sequence[Lists]) -> None:
     """Raise FooterError about the repeated columns of a row group, which cannot be read in parts, if they are too large.
 
-    What can be read stays so if fewer of the columns are read: each adds what is beyond its own share.
+    A row group that can be read can also be read with fewer of the columns: each adds what is beyond its own share.
     """
     if _beyond(columns) <= LISTS_BYTES_MAX:
         return
@@ -329,7 +331,9 @@ def _header(data: bytes, start: int, leaf: Leaf) -> tuple[int, int, int, int, in
     if kind == DATA_V2 and (
         max(fields[4:6]) > fields[2] or fields[6] + fields[7] > min(fields[0], fields[1])
     ):
-        raise FooterError("a page header claims other levels than it has bytes", fields[1], fields[4:])
+        raise FooterError(
+            "a page header claims more or fewer bytes of levels than the page has", fields[1], fields[4:]
+        )
     # Levels of lists are skipped by their length (_bytes_of_numbers), which BIT_PACKED does not have.
     if kind == DATA and not {fields[4], fields[5]} <= ({3} if leaf.repeated else {3, 4}):
         raise FooterError(

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import io
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
 from txnformat.errors import InternalError
 
-__all__ = ["RangedFile", "SeekableFile"]
+__all__ = ["RangedFile", "SeekableFile", "joined"]
 
 
 class SeekableFile:
@@ -95,3 +95,13 @@ class RangedFile(SeekableFile):
         super().close()
         self._buffers = []
         self._starts = []
+
+
+def joined(ranges: Iterable[tuple[int, bytes]]) -> bytes:
+    """Return a file from its first byte to the end of its last range, as one piece; what lies between the ranges is zeros."""
+    parts: list[bytes] = []
+    end = 0
+    for start, data in sorted(ranges):
+        parts += [bytes(start - end), data]
+        end = start + len(data)
+    return b"".join(parts)

@@ -28,8 +28,8 @@ from txnformat.segments.footer import (
 from txnformat.segments.footer_shape import Leaf
 from txnformat.segments.pages import whole_values, with_values
 from txnformat.segments.pages_ahead import Looked, look_at_pages
-from txnformat.segments.ranged_file import RangedFile
-from txnformat.segments.segment_object import SegmentObject, together
+from txnformat.segments.ranged_file import RangedFile, joined
+from txnformat.segments.segment_object import Fetch, SegmentObject, together
 from txnformat.store.base import ObjectStore
 from txnformat.types import FileRecord
 
@@ -46,6 +46,12 @@ WHOLE_BYTES_MAX = 80 * 1024 * 1024
 
 PART_BYTES_MAX = 16 * 1024 * 1024
 """Bytes of a piece of what decodes to more; at least a row."""
+
+SIDE_BY_SIDE_BYTES = 2 * 1024 * 1024
+"""Decoded bytes of a window from which on its columns are decoded side by side: below, starting threads takes longer."""
+
+JOINED_BYTES_MAX = 1024 * 1024
+"""Where ranges must end for pyarrow to get them as one piece of memory: opening a small file in Python takes as long as decoding it."""
 
 WINDOWS_AHEAD = 2
 """Windows on their way while the caller works on the one before them."""
@@ -66,7 +72,7 @@ class _Asked(NamedTuple):
     leaves: list[Leaf]
     schema: pa.Schema
     chunks: dict[int, list[Chunk]]
-    """By row group, of those that were asked for."""
+    """Column chunks by row group, for the row groups that were asked for."""
 
 
 class _Parts(NamedTuple):
@@ -87,11 +93,12 @@ _Loaded = Any  # pyarrow.Table, which has no types, _Parts or _Later
 
 
 class SegmentFileReader:
-    """Reads one segment file; the footer is fetched at the first need and kept.
+    """Reads one segment file; the footer is fetched at the first need and kept. A small file is fetched whole instead.
 
     ``file``: as a commit entry names it. ``schema``: what the file must hold. ``threads``: windows fetched and decoded at a time;
     1 keeps to the caller's thread and reads nothing ahead. ``alone``: decode the columns of the first window side by side. False
-    where other files are decoded meanwhile: then that would only hand work to and fro.
+    where other files are decoded meanwhile: then that would only hand work to and fro. ``has_data``: False where only the footer is
+    asked for. ``fetch_tail``: as of :class:`~txnformat.segments.segment_object.SegmentObject`.
     """
 
     def __init__(
@@ -102,8 +109,10 @@ class SegmentFileReader:
         *,
         threads: int = WINDOWS_AHEAD,
         alone: bool = True,
+        has_data: bool = True,
+        fetch_tail: Fetch | None = None,
     ) -> None:
-        self._object = SegmentObject(store, file, schema)
+        self._object = SegmentObject(store, file, schema, has_data=has_data, fetch_tail=fetch_tail)
         self._file = file
         self._schema = schema
         self._threads = threads
@@ -121,7 +130,8 @@ class SegmentFileReader:
         (inclusive). Raises CorruptDataError: the object is not what the record says; NotFoundError: kind
         ``segment-file-missing``: the object is gone; StorageError: it could not be read.
 
-        Requests: 1 ranged GET for the footer, and 1 for each run of adjacent column chunks of a window.
+        Requests: 1 ranged GET for a small file (up to 256 KiB); else 1 for the footer, and 1 for each run of adjacent column chunks of
+        a window.
         """
         yield from self.begin(row_groups, columns, batch_rows_max)
 
@@ -303,7 +313,8 @@ class SegmentFileReader:
             return _Later(ranges, window.groups)
         if looked.decoded > WHOLE_BYTES_MAX:
             return _Parts(ranges, window.groups)
-        parts = min(len(columns), pa.cpu_count()) if alone else 1
+        is_large = alone and window.decoded >= SIDE_BY_SIDE_BYTES
+        parts = min(len(columns), pa.cpu_count()) if is_large else 1
         if parts == 1:
             return self._decode(ranges, window.groups, columns, looked)
         tables = together(
@@ -354,9 +365,15 @@ class SegmentFileReader:
         footer = encode_footer(
             self._object.footer().shape.part(columns), list(zip(rows, chunks, strict=True))
         )
+        end = max(start + len(data) for start, data in ranges.items())
+        if end <= JOINED_BYTES_MAX:
+            file, metadata = pa.BufferReader(joined([*ranges.items(), (end, footer)])), None
+        else:
+            file = pa.PythonFile(RangedFile(self._file.key, self._file.size, ranges), mode="r")
+            metadata = pq.read_metadata(pa.BufferReader(footer))
         return pq.ParquetFile(
-            pa.PythonFile(RangedFile(self._file.key, self._file.size, ranges), mode="r"),
-            metadata=pq.read_metadata(pa.BufferReader(footer)),
+            file,
+            metadata=metadata,
             read_dictionary=[name for name in columns if name in looked.numbered],
             pre_buffer=False,
             page_checksum_verification=not self._object.has_checksums,

@@ -5,21 +5,40 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
 from txnformat.errors import CorruptDataError, NotFoundError, StorageError
+from txnformat.keys import Place, entry_key
 from txnformat.segments.ahead import ahead
 from txnformat.segments.footer import Chunk, Footer, FooterError, decode_footer
 from txnformat.segments.footer_shape import shape_of
+from txnformat.segments.payload import payload_of
 from txnformat.segments.writer import CHUNK_CRC32_KEY
 from txnformat.store.base import ObjectStore
+from txnformat.store.recent import recent_payloads
 from txnformat.types import FileRecord
 
-__all__ = ["SegmentObject", "together"]
+__all__ = [
+    "SMALL_FILE_BYTES",
+    "Fetch",
+    "SegmentObject",
+    "embedded_file",
+    "is_small",
+    "read_range",
+    "tail_start",
+    "together",
+]
 
 FOOTER_BYTES_MAX = 256 * 1024 * 1024
+
+SMALL_FILE_BYTES = 256 * 1024
+"""A file of up to so many bytes (inclusive) is fetched whole: a second request takes longer than these bytes."""
+
+Fetch = Callable[[int, int], bytes]
+"""Gives the bytes of an object from a start (inclusive), and of a length; raises what :meth:`ObjectStore.get_range` does."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -30,16 +49,79 @@ class _Place(NamedTuple):
     """First byte in the object (inclusive)."""
     length: int
     crc32: int | None
-    """None in files of other writers."""
+    """CRC-32 of the chunk; None in files of other writers."""
+
+
+def is_small(file: FileRecord) -> bool:
+    """Return whether a file is fetched whole, by the size that the log says; an embedded one always is."""
+    return file.size <= SMALL_FILE_BYTES or file.place is not None
+
+
+def read_range(store: ObjectStore, file: FileRecord, start: int, length: int) -> bytes:
+    """Return bytes of a segment file: of its object, or of the payload that has it, whose hash was compared.
+
+    Raises as :meth:`ObjectStore.get_range`, and CorruptDataError of kind ``payload-missing``. Requests: 1 GET; none for a payload that this
+    process has just seen.
+    """
+    place = file.place
+    if place is None:
+        return store.get_range(file.key, start, length)
+    recent = recent_payloads(store)
+    payload = recent.get(place.entry)
+    if payload is None or not _has(payload, file, place):
+        data = store.get(entry_key(place.entry))
+        if data is None:
+            raise NotFoundError("no such object", store=store.url, object=entry_key(place.entry))
+        payload = payload_of(data)
+        recent.keep(place.entry, payload)
+    return embedded_file(payload, file, place)[start : start + length]
+
+
+def embedded_file(payload: bytes, file: FileRecord, place: Place) -> bytes:
+    """Return an embedded file. Raises CorruptDataError of kind ``payload-missing``: the payload has another one there."""
+    if _has(payload, file, place):
+        return payload[place.start : place.start + file.size]
+    raise CorruptDataError(
+        "an entry does not have the payload that its head names",
+        kind="payload-missing",
+        hint="restore the object from a copy",
+        object=entry_key(place.entry),
+        expected=f"{file.size} bytes from {place.start} on, sha256 {file.sha256}",
+        got=f"{len(payload)} bytes",
+    )
+
+
+def _has(payload: bytes, file: FileRecord, place: Place) -> bool:
+    data = memoryview(payload)[place.start : place.start + file.size]
+    return hashlib.sha256(data).hexdigest() == file.sha256
+
+
+def tail_start(file: FileRecord, *, has_data: bool) -> int:
+    """Return where the first request for a file begins: it ends where the file does. ``has_data``: column chunks are read, too."""
+    return 0 if has_data and is_small(file) else file.size - file.footer_bytes
 
 
 class SegmentObject:
-    """One segment file in a store. The footer is fetched at the first need and kept."""
+    """One segment file in a store. The footer is fetched at the first need and kept, and so is a small file.
 
-    def __init__(self, store: ObjectStore, file: FileRecord, schema: pa.Schema) -> None:
+    ``has_data``: column chunks are read, not only the footer. ``fetch_tail``: fetches from :func:`tail_start` to the end of the file; by default this object does.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        file: FileRecord,
+        schema: pa.Schema,
+        *,
+        has_data: bool = True,
+        fetch_tail: Fetch | None = None,
+    ) -> None:
         self._store = store
         self._file = file
         self._schema = schema
+        self._has_data = has_data
+        self._fetch_tail = fetch_tail
+        self._whole: bytes | None = None
         self._footer: Footer | None = None
         self._checksums: str | None = None
 
@@ -60,7 +142,9 @@ class SegmentObject:
                 file.footer_bytes,
             )
         end = file.size - file.footer_bytes
-        data = self._fetch(end, file.footer_bytes)
+        start = tail_start(file, has_data=self._has_data)
+        tail = self._fetch(start, file.size - start, self._fetch_tail)
+        data = tail[end - start :]
         digest = hashlib.sha256(data).hexdigest()
         if digest != file.footer_sha256:
             raise self.corrupt("the footer of a segment file has another hash", file.footer_sha256, digest)
@@ -71,6 +155,8 @@ class SegmentObject:
         if footer.rows != file.rows:
             raise self.corrupt("a segment file has another number of records", file.rows, footer.rows)
         self._checksums = self._parse_checksums(footer)
+        if start == 0 < end:
+            self._whole = tail
         self._footer = footer
         return footer
 
@@ -108,7 +194,8 @@ class SegmentObject:
             else:
                 runs.append([place])
             end = place.start + place.length
-        contents = together(self._fetch_run, runs, threads=self._store.reads_in_flight)
+        threads = 1 if self._whole is not None else self._store.reads_in_flight
+        contents = together(self._fetch_run, runs, threads=threads)
         return {run[0].start: data for run, data in zip(runs, contents, strict=True)}
 
     def _check_places(self, chunks: Mapping[int, Sequence[Chunk]]) -> None:
@@ -147,9 +234,11 @@ class SegmentObject:
                 )
         return data
 
-    def _fetch(self, start: int, length: int) -> bytes:
+    def _fetch(self, start: int, length: int, fetch: Fetch | None = None) -> bytes:
+        if self._whole is not None:
+            return self._whole[start : start + length]
         try:
-            return self._store.get_range(self._file.key, start, length)
+            return (fetch or partial(read_range, self._store, self._file))(start, length)
         except NotFoundError as error:
             raise NotFoundError(
                 "a segment file that the log names is gone",

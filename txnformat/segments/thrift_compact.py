@@ -32,7 +32,7 @@ DEPTH_MAX = 16
 """Deepest nesting of structs and lists (inclusive); a footer needs 7."""
 
 STOP = b"\0"
-"""What ends a struct."""
+"""The byte that ends a struct."""
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
 _BITS = {BYTE: 8, I16: 16, I32: 32, I64: 64}

@@ -9,6 +9,7 @@ written too, for other readers. Specification: section "Segment files".
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -51,7 +52,7 @@ UNEVEN_MIN = 1.125
 readers take what is a fourth larger."""
 
 COMPRESSION_LEVEL = 1
-"""Of zstd: higher levels cost several times the time for a few percent."""
+"""Level of zstd: higher ones cost several times the time for a few percent."""
 
 SMALL_BYTES = 1024 * 1024
 """Up to this, in Arrow bytes in memory (inclusive), a file may be encoded in memory before any of it goes to the store."""
@@ -64,6 +65,12 @@ PAGE_BYTES, PAGE_BYTES_MIN = 1024 * 1024, 4096
 DICTIONARY_ROWS_MIN = 4096
 """Files whose first batch has fewer rows are written without dictionaries: they would save little, and cost a
 third of the time of a small commit."""
+
+
+BLOOM_FALSE_POSITIVES = 0.01
+"""How often a filter says of a value that it may be there and it is not."""
+CAN_FILTER = "bloom_filter_options" in inspect.signature(pq.ParquetWriter.__init__).parameters
+"""Whether this version of pyarrow writes Bloom filters."""
 
 
 def chunk_range(chunk: Any) -> tuple[int, int]:
@@ -195,6 +202,15 @@ def _value_counts(array: pa.Array, values: int) -> Iterator[tuple[int, int]]:
         yield values, array.nbytes
 
 
+class Indexing(NamedTuple):
+    """Structures that a file has beside its rows, for engines that skip pages and row groups by them: a page index, and Bloom filters."""
+
+    bloom_columns: tuple[str, ...] = ()
+    """Columns with a Bloom filter for each row group. Without effect where pyarrow cannot write one (:data:`CAN_FILTER`)."""
+    distinct_max: int = 1
+    """About the most different values of a row group; at least 1. A filter has 1.2 bytes for each."""
+
+
 class SegmentFileWriter:
     """Writes one segment file. Nothing is visible before :meth:`close` returns; one thread at a time.
 
@@ -204,6 +220,7 @@ class SegmentFileWriter:
     a larger batch becomes several row groups. By default ROW_GROUP_BYTES_MAX, with lists LISTS_ROW_GROUP_BYTES_MAX. ``is_small``:
     all batches together are at most SMALL_BYTES in memory: nothing goes to the upload before :meth:`close`. ``is_compressed``:
     False for batches that are uneven (:func:`is_uneven`). ``plain``: columns without dictionaries, for their values do not repeat.
+    ``indexing``: the file gets a page index, and perhaps Bloom filters; None: it does not.
     """
 
     def __init__(
@@ -219,6 +236,7 @@ class SegmentFileWriter:
         is_compressed: bool = True,
         compression_level: int = COMPRESSION_LEVEL,
         plain: Collection[str] = (),
+        indexing: Indexing | None = None,
     ) -> None:
         self._out = out
         self._key = key
@@ -229,6 +247,7 @@ class SegmentFileWriter:
         self._is_compressed = is_compressed
         self._compression_level = compression_level
         self._plain = {name.encode() for name in plain}
+        self._indexing = indexing
         self._parquet: Any = None
         self._sink: StreamSink | WholeSink = WholeSink(out) if is_small else StreamSink(out)
         self._row_groups = 0
@@ -301,8 +320,8 @@ class SegmentFileWriter:
         """
         self._check_open()
         try:
-            footer = self._footer()
-            self._sink.write(footer)
+            indexes, footer = self._footer()
+            self._sink.write(indexes + footer)
             self._sink.pass_on()
             record = FileRecord(
                 self._key,
@@ -348,10 +367,17 @@ class SegmentFileWriter:
                 data_page_size=max(PAGE_BYTES_MIN, min(PAGE_BYTES, PAGES_BYTES // max(1, len(self._schema)))),
                 store_schema=True,
                 write_page_checksum=True,
-                write_page_index=False,  # nothing may lie between the last row group and the footer
+                write_page_index=self._indexing is not None,
                 metadata_collector=self._metadata,
+                **self._bloom_filters(),
             )
         return self._parquet
+
+    def _bloom_filters(self) -> dict[str, Any]:
+        if self._indexing is None or not self._indexing.bloom_columns or not CAN_FILTER:
+            return {}
+        options = {"ndv": self._indexing.distinct_max, "fpp": BLOOM_FALSE_POSITIVES}
+        return {"bloom_filter_options": dict.fromkeys(self._indexing.bloom_columns, options)}
 
     def _dictionaries(self, first_batch_rows: int) -> bool | list[str]:
         if not self._is_compressed or first_batch_rows < DICTIONARY_ROWS_MIN:
@@ -371,8 +397,8 @@ class SegmentFileWriter:
             return NO_TIMESTAMP_MS, NO_TIMESTAMP_MS
         return smallest // 1000, largest // 1000
 
-    def _footer(self) -> bytes:
-        """Finish the Parquet file and return its footer, with the checksums of the chunks filled in."""
+    def _footer(self) -> tuple[bytes, bytes]:
+        """Finish the Parquet file, and return its indexes and filters, and its footer, with the checksums of the chunks filled in."""
         # The chunks' places are known only when pyarrow has made the footer, so a text of the same length holds
         # the place of their checksums. Values of columns stand before it in a footer, hence the last occurrence.
         digits = 8 * self._row_groups * self._bounds.columns
@@ -381,11 +407,17 @@ class SegmentFileWriter:
         parquet.add_key_value_metadata({CHUNK_CRC32_KEY: blank})
         self._sink.hold()
         parquet.close()
-        footer = self._sink.release()
-        length = int.from_bytes(footer[-TAIL_BYTES:-4], "little") + TAIL_BYTES
+        held = self._sink.release()
+        length = int.from_bytes(held[-TAIL_BYTES:-4], "little") + TAIL_BYTES
+        indexes, footer = held[: max(0, len(held) - length)], held[-length:]
         checksums = "".join(f"{value:08x}" for value in self._chunk_checksums()).encode()
         place = footer.rfind(blank)
-        if len(footer) != length or place < 0 or len(checksums) != digits:
+        if (
+            len(footer) != length
+            or place < 0
+            or len(checksums) != digits
+            or (indexes and self._indexing is None)
+        ):
             raise InternalError(
                 "pyarrow wrote a footer that is not as expected",
                 object=self._key,
@@ -393,7 +425,7 @@ class SegmentFileWriter:
                 expected=length,
                 place=place,
             )
-        return footer[:place] + checksums + footer[place + digits :]
+        return indexes, footer[:place] + checksums + footer[place + digits :]
 
     def _check_lists(self, row_group: Any) -> None:
         """Raise InvalidInputError about a row group that no reader takes: of one row that has nearly nothing but nulls."""

@@ -1,4 +1,4 @@
-"""What txnlog asks of an object store, and nothing more.
+"""The requests that txnlog makes to an object store, and nothing more.
 
 Keys are relative, ``/``-separated, already validated by :mod:`txnformat.keys`. Objects are immutable once
 created, except the few hints that ``put`` replaces.
@@ -37,7 +37,7 @@ __all__ = [
 
 
 class CreateOutcome(StrEnum):
-    """What one attempt at a conditional create is known to have done."""
+    """The known effect of one attempt at a conditional create."""
 
     CREATED = "created"
     """The object is there with exactly our bytes, durable."""

@@ -26,12 +26,12 @@ six times the longest that a file system keeps them back. A clock that is set ba
 is set soon after the start of a machine, so in its first hour every directory counts as young."""
 
 _CANNOT_SYNC = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})
-"""What a file system answers that knows no sync of directories. No log was written there: it was put there."""
+"""Errors of a file system that has no sync of directories. No log was written there: it was put there."""
 _CLOSED_TO_US = frozenset({errno.EACCES, errno.EPERM})
 
 
 class Directories:
-    """What one instance of a store knows of its directories, below an absolute root.
+    """The knowledge of one instance of a store about its directories, below an absolute root.
 
     ``on_failed_sync`` is told the error of a sync that failed, and returns what to raise: a second sync proves nothing any more.
     ``check_no_failed_sync`` raises after one.

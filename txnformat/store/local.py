@@ -249,7 +249,11 @@ class LocalStore:
         while waiting:
             waiting += self._scan(*waiting.pop(), prefix, start_after, found)
         # The order of code points is the order of UTF-8 bytes.
-        return [ObjectInfo(*each) for each in sorted(found.items())]
+        return [ObjectInfo(key, found.pop(key)) for key in sorted(found)]
+
+    def keeps_versions(self) -> bool:
+        """Return False: what is deleted is gone; a file system that takes snapshots of itself does not say so."""
+        return False
 
     def delete(self, key: str) -> None:
         """Delete the object; a missing one is no error. Directories stay."""

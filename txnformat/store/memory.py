@@ -103,6 +103,10 @@ class MemoryStore:
                 found.append(ObjectInfo(key, len(self._objects[key])))
             return found
 
+    def keeps_versions(self) -> bool:
+        """Return False: what is deleted is gone; a file system that takes snapshots of itself does not say so."""
+        return False
+
     def delete(self, key: str) -> None:
         with self._lock:
             keys = self._sorted_keys()

@@ -1,6 +1,6 @@
 """How many bytes an object of each class of key may have: a store stops reading there. Pure.
 
-What is above is refused before it is in memory, from any writer. Objects that an entry names have their size there, and
+A larger object, of any writer, is refused before it is in memory. Objects that an entry names have their size there, and
 are asked for with it.
 """
 
@@ -32,9 +32,9 @@ SMALL_BYTES_MAX = 64 * 1024
 CONDEMNED_BYTES_MAX = 1024 * 1024
 """Largest list of condemned objects."""
 SNAPSHOT_BYTES_MAX = 2 * METADATA_BYTES_MAX
-"""Of a snapshot: its columns and its JSON."""
+"""Largest snapshot: its columns and its JSON."""
 OTHER_BYTES_MAX = 1024 * 1024 * 1024
-"""Of everything else that is asked for without its size. Readers of segment files take ranges of them."""
+"""Largest object of every other class that is asked for without its size. Readers of segment files take ranges of them."""
 
 TOO_LARGE = "object-too-large"
 """Kind of the error about an object that has more."""

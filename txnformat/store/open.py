@@ -37,7 +37,7 @@ Location = str | os.PathLike[str] | ObjectStore
 """Where a log is: a path, a URL, or a store that is open already."""
 
 _OF_STORES = ("get", "get_range", "head", "create", "put", "list")
-"""What every store can be asked for, and nothing else can."""
+"""Methods that every store has, and no other object."""
 
 # Hadoop writes one slash (file:/tmp/log, dbfs:/log), all others two.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")

@@ -32,14 +32,14 @@ ATTEMPTS_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class ProbeCheck:
-    """What came of one check."""
+    """The result of one check."""
 
     name: str
     """``create``, ``one-winner``, ``read-after-write``, ``refused-overwrite``, ``list-after-write`` or ``delete``."""
     promise: str
-    """What the store must do: a sentence."""
+    """The store's promise: a sentence."""
     problem: TxnLogError | None = None
-    """What it did instead; None when it did what it must."""
+    """The error that shows how the store broke it; None when the store kept it."""
 
     @property
     def ok(self) -> bool:

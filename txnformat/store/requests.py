@@ -28,7 +28,7 @@ READS = frozenset({Operation.GET, Operation.GET_RANGE, Operation.HEAD, Operation
 
 
 class KeyClass(StrEnum):
-    """What an object is, by its key."""
+    """Classes of objects, by their key."""
 
     FORMAT = "format"
     ENTRY = "entry"
@@ -40,9 +40,9 @@ class KeyClass(StrEnum):
     DATA = "data"
     """A segment file, or a listing of them."""
     SIDECAR = "sidecar"
-    """Of a sealed segment."""
+    """A sidecar of a sealed segment."""
     PROBE = "probe"
-    """What tries a store before a process's first write; no part of the log."""
+    """An object that tries a store before a process's first write; no part of the log."""
     CONDEMNED = "condemned"
     """A vacuum's list of objects that it may delete later."""
     OTHER = "other"

@@ -19,12 +19,12 @@ DEPTH_MAX = 2
 
 
 class UnfinishedUpload(NamedTuple):
-    """What one upload has left in a store."""
+    """The remains of one upload in a store."""
 
     key: str
-    """Of the object that it was to become; on a local file system of the temporary file."""
+    """Key of the object that it was to become; on a local file system that of the temporary file."""
     upload_id: str
-    """Of a multipart upload; empty for a temporary file."""
+    """Id of a multipart upload; empty for a temporary file."""
     size: int
     """Bytes; 0 where the store does not say."""
 

@@ -17,6 +17,7 @@ from txnformat.store.base import (
 )
 from txnformat.store.requests import Operation
 from txnformat.store.unfinished import UnfinishedUpload, discard_upload, unfinished_uploads
+from txnformat.store.versions import keeps_versions
 
 __all__ = ["WrappedStore"]
 
@@ -88,6 +89,10 @@ class WrappedStore(ObjectStore):
     def unfinished_uploads(self, before_ms: int) -> Sequence[UnfinishedUpload]:
         """See :func:`~txnformat.store.unfinished.unfinished_uploads`."""
         return self._request(Operation.LIST, "", lambda: unfinished_uploads(self._inner, before_ms))
+
+    def keeps_versions(self) -> bool | None:
+        """See :func:`~txnformat.store.versions.keeps_versions`."""
+        return self._request(Operation.HEAD, "", lambda: keeps_versions(self._inner))
 
     def discard_upload(self, upload: UnfinishedUpload) -> None:
         """See :func:`~txnformat.store.unfinished.discard_upload`."""

@@ -8,26 +8,36 @@ entries are deleted.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from txnformat import keys
-from txnformat.core.drafts import replace
 from txnformat.core.entry import CommitEntry, decode_entry, sha256_hex
 from txnformat.core.fold import apply
 from txnformat.core.invariants import check_state, check_whole
 from txnformat.core.operations import Checkpoint
+from txnformat.core.records.state import PartitionState
+from txnformat.core.sealing.spills import Spilled, unspilled
 from txnformat.core.snapshot.codec import decode_snapshot, state_digest
+from txnformat.core.snapshot.spilled import decode_spill
 from txnformat.core.state import LogState
 from txnformat.core.wire.entry_bytes import has_checksum
 from txnformat.errors import CorruptDataError, FormatError, StorageError, TxnLogError, UnsupportedFeatureError
-from txnformat.types import TopicPartition
+from txnformat.persistent import replace, update
+from txnformat.segments.payload import head_of, payload_problem
+from txnformat.types import ObjectRecord, TopicPartition
 from txnformat.verify.bytes import decode_problem, decoded, present
 from txnformat.verify.lifecycle import LifecycleCheck
 from txnformat.verify.offsets import OffsetDerivation
 from txnformat.verify.report import ProblemKind, Record
-from txnformat.verify.sidecars import ExpectedSegment, expected_segments
+from txnformat.verify.sidecars import (
+    RESTORE_SPILL,
+    ExpectedSegment,
+    expected_segments,
+    expected_spills,
+    moved_by,
+)
 
 __all__ = ["ChainCheck"]
 
@@ -53,7 +63,7 @@ class _Mismatch:
     """A link that does not fit; whose fault it is, the next link tells."""
 
     key: str
-    """Of the object that the entry after it does not follow."""
+    """Key of the object that the entry after it does not follow."""
     expected: str
     got: str
 
@@ -73,7 +83,9 @@ class ChainCheck:
         """Snapshots that the fold began with: what they name comes from entries that were not seen."""
         self.log_id = empty.log_id if empty is not None else None
         self.sealed: dict[str, ExpectedSegment] = {}
-        """What sealed segments must hold, by the key of their ``.index``."""
+        """Rows that sealed segments must hold, by the key of their ``.index``."""
+        self.spilled: dict[str, Spilled] = {}
+        """Rows that spills must hold, by key."""
         self.lifecycle = LifecycleCheck(record)
         """Trims and compactions, to be compared with the segments."""
         self.distrusted: set[int] = set()
@@ -101,7 +113,7 @@ class ChainCheck:
         if data is None:
             self.skip()
             return None
-        sha256 = self.hashes[number] = sha256_hex(data)
+        sha256 = self.hashes[number] = sha256_hex(head_of(data))
         self._record.checked["entries"] += 1
         try:
             entry = decode_entry(data, number)
@@ -112,7 +124,8 @@ class ChainCheck:
             self._lose()
             self._previous = (key, sha256)
             return None
-        self._record.checked["entries_with_checksum"] += has_checksum(data)
+        self._check_payload(entry, data)
+        self._record.checked["entries_with_checksum"] += has_checksum(head_of(data))
         self._record.checked["operations"] += len(entry.operations)
         self._link(entry)
         self._said[number - 1] = entry.previous
@@ -125,6 +138,20 @@ class ChainCheck:
             if isinstance(operation, Checkpoint):
                 self._checkpoint(operation)
         return entry
+
+    def _check_payload(self, entry: CommitEntry, data: bytes) -> None:
+        """Compare the payload with what the head says of it: the chain does not bind it."""
+        got = payload_problem(entry.payload, data)
+        if got is not None:
+            what = "the entry's payload differs from the one that its head names"
+            expected = (
+                "none"
+                if entry.payload is None
+                else f"{entry.payload.size} bytes, sha256 {entry.payload.sha256}"
+            )
+            self._record.add(
+                ProblemKind.WRONG_HASH, keys.entry_key(entry.entry), what, expected, got, RESTORE_ENTRY
+            )
 
     def skip(self) -> None:
         """Say that the next entry was deleted meanwhile, as its boundary allows."""
@@ -198,16 +225,75 @@ class ChainCheck:
             return
         for problem in problems:
             self._record.add(ProblemKind.INVARIANT, key, problem, hint=REPORT_DEFECT)
-        expected = expected_segments(before, entry)
-        if expected:
-            self._compare(state)  # what the seal takes out of the state is looked at before it is gone
-            self.sealed |= expected
+        moved = moved_by(entry)
+        if moved:
+            self._compare(state)  # what leaves the state is looked at before it is gone
+            whole = self.whole(before, moved)
+            if whole is not None:
+                self.sealed |= expected_segments(whole, entry)
+                self.spilled |= expected_spills(whole, entry)
         self.lifecycle.add(before, entry)
         self.state = after
         if self._derivation is not None:
             self._derivation.add(entry)
         if entry.entry in self._candidates:
             self._digests[entry.entry] = state_digest(after)
+
+    def whole(self, state: LogState, places: Iterable[TopicPartition]) -> LogState | None:
+        """Return a state with what was spilled of some partitions; None where an object is gone or, and then the problem is noted, cannot be read."""
+        found: dict[int, Spilled] = {}
+        for key in places:
+            for one in state.partition(key).spills:
+                named = state.tables[one.table]
+                if named.key not in self.spilled and not self._load(named):
+                    return None
+                found[one.table] = self.spilled[named.key]
+        try:
+            return unspilled(state, dict.fromkeys(places, 0), found)
+        except FormatError as error:
+            self._record.add_error(decode_problem(error), keys.entry_key(state.entry), error, REPORT_DEFECT)
+            return None
+
+    def readable(self, snapshot: LogState) -> LogState:
+        """Return the state of a snapshot with what those of its spills hold that are there and can be read: the others may have been taken in, and deleted, since."""
+        changed: dict[TopicPartition, PartitionState] = {}
+        found: dict[int, Spilled] = {}
+        for key, partition in snapshot.partitions.items():
+            kept = []
+            for one in partition.spills:
+                named = snapshot.tables[one.table]
+                if named.key in self.spilled or self._load(named):
+                    found[one.table] = self.spilled[named.key]
+                    kept.append(one)
+            if partition.spills:
+                changed[key] = replace(partition, spills=tuple(kept))
+        state = replace(snapshot, partitions=update(snapshot.partitions, changed))
+        try:
+            return unspilled(state, dict.fromkeys(changed, 0), found)
+        except FormatError as error:
+            self._record.add_error(
+                decode_problem(error), keys.entry_key(snapshot.entry), error, REPORT_DEFECT
+            )
+            return snapshot
+
+    def _load(self, named: ObjectRecord) -> bool:
+        """Read a spill whose entry was not seen: nothing else says what is in it.
+
+        One that is gone is no problem yet: a later spill or seal may have taken it in, and a vacuum deleted it. Once the newest state is known, all spills are looked at.
+        """
+        answer = self._fetch(named.key)
+        if answer is None:
+            return False
+        data = present(self._record, named.key, answer, "a spill that the log names is gone", RESTORE_SPILL)
+        found = (
+            decoded(self._record, named, data, RESTORE_SPILL, lambda data: decode_spill(data, named))
+            if data is not None
+            else None
+        )
+        if found is None:
+            return False
+        self.spilled[named.key] = found
+        return True
 
     def _lose(self) -> None:
         """Go on without a state."""

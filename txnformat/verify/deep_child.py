@@ -38,7 +38,7 @@ AT_ONCE = 8
 """Files that the process holds at a time: their requests overlap."""
 
 LENGTH = struct.Struct(">I")
-"""Of an answer, before its bytes."""
+"""The length of an answer, before its bytes."""
 
 PARENT_LOOKED_FOR_S = 2.0
 MIB = 1024 * 1024

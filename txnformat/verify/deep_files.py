@@ -30,7 +30,7 @@ __all__ = ["NoProcessError", "check_apart"]
 logger = logging.getLogger("txnlog")
 
 PROGRAM = "from txnformat.verify.deep_child import serve; serve()"
-"""What the process runs."""
+"""The program of the process."""
 
 _FIRST = "import json, sys; sys.path[:] = json.loads(sys.stdin.buffer.readline()); "
 ANSWER_BYTES_MAX = 64 * 1024 * 1024

@@ -15,11 +15,13 @@ from txnformat.clock import Clock
 from txnformat.columns.text import bad_texts
 from txnformat.core.records.batch_table import decode_batch_table
 from txnformat.errors import CorruptDataError, FormatError, NotFoundError, StorageError, TxnLogError
-from txnformat.persistent import Rows
+from txnformat.keys import own_key
+from txnformat.persistent import Rows, replace
 from txnformat.protocol.reads import READ_ATTEMPTS_MAX, READ_BACKOFF_MS
 from txnformat.segments.footer import FooterError
 from txnformat.segments.footer_schema import decode_schema
 from txnformat.segments.reader import SegmentFileReader
+from txnformat.segments.segment_object import read_range
 from txnformat.store.base import ObjectStore
 from txnformat.store.memory import MemoryStore
 from txnformat.types import FileRecord
@@ -101,7 +103,7 @@ def check_file(
     file = use.record
     record.checked["files"] += 1
     record.checked["file_bytes"] += file.size
-    size = sizes.get(file.key)
+    size = sizes.get(file.key) if file.place is None else file.size
     if size is None:
         size = size_of_unlisted(record, store, file.key, _GONE, RESTORE_FILE)
     if size is None:
@@ -150,10 +152,13 @@ def _check_content(
 ) -> None:
     file = use.record
     is_large = file.size > WHOLE_BYTES_MAX
-    source = _in_memory(record, store, file) if deep and not is_large else store
+    source = store
+    if deep and not is_large:
+        source = _in_memory(record, store, file)
+        file = replace(file, key=own_key(file.key))
     if schema is None:
         schema = _own_schema(source, file)
-    reader = SegmentFileReader(source, file, schema, threads=1)
+    reader = SegmentFileReader(source, file, schema, threads=1, has_data=deep)
     counts = reader.row_group_counts()
     record.checked["row_groups"] += len(counts)
     _check_batches(record, use, counts)
@@ -184,7 +189,7 @@ class _Texts:
     """Values of a file that should be text and are not UTF-8."""
 
     found: dict[str, list[str]] = field(default_factory=dict)
-    """By column: a few, with their rows."""
+    """The values by column: a few, with their rows."""
     counts: Counter[str] = field(default_factory=Counter)
 
     def look(self, batch: pa.RecordBatch, first_row: int) -> None:
@@ -206,12 +211,12 @@ class _Texts:
 
 def _in_memory(record: Record, store: ObjectStore, file: FileRecord) -> ObjectStore:
     """Return a store that holds the file, whose hash was compared."""
-    data = store.get(file.key, file.size)
+    data = store.get(file.key, file.size) if file.place is None else read_range(store, file, 0, file.size)
     if data is None:
         raise NotFoundError("no such object", store=store.url, object=file.key)
     _check_hash(record, file, [data])
     held = MemoryStore()
-    held.put(file.key, data)
+    held.put(own_key(file.key), data)
     return held
 
 
@@ -232,7 +237,7 @@ def _pieces(store: ObjectStore, file: FileRecord) -> Iterator[bytes]:
 
 def _own_schema(store: ObjectStore, file: FileRecord) -> pa.Schema:
     """Return the schema that a file has, when nothing says which it should have."""
-    data = store.get_range(file.key, file.size - file.footer_bytes, file.footer_bytes)
+    data = read_range(store, file, file.size - file.footer_bytes, file.footer_bytes)
     digest = hashlib.sha256(data).hexdigest()
     if digest != file.footer_sha256:
         what = "the footer of a segment file has another hash"

@@ -31,7 +31,7 @@ class _Sealed(NamedTuple):
 
     part: SealedPartition
     key: str
-    """Of its ``.index``."""
+    """Key of its ``.index``."""
 
 
 class _Trimmed(NamedTuple):
@@ -52,11 +52,11 @@ class LifecycleCheck:
         self._sealed: dict[TopicPartition, list[_Sealed]] = {}
         self._trims: list[_Trimmed] = []
         self._wanted: dict[str, set[TopicPartition]] = {}
-        """By key of an ``.index``: partitions of it that were trimmed."""
+        """The trimmed partitions, by key of an ``.index``."""
         self._rows: dict[tuple[str, TopicPartition], Rows] = {}
         """Rows (BOUND) of these."""
         self._compacted: dict[str, list[tuple[int, TopicPartition, CompactedRange]]] = {}
-        """By key of a ``.runs``: entry, partition and range of what it was named for."""
+        """Entry, partition and range that a ``.runs`` was named for, by its key."""
 
     def add(self, before: LogState, entry: CommitEntry) -> None:
         """Take in an entry that follows a state."""
@@ -75,6 +75,11 @@ class LifecycleCheck:
                     starts[key] = trimmed.log_start
             elif isinstance(op, Replace):
                 cleaned = {part.partition: part.commit_entry for part in op.cleaned}
+                erased = (
+                    {}
+                    if op.erased is None
+                    else {part.partition: part.commit_entry for part in op.erased.partitions}
+                )
                 for one in op.segments:
                     for compacted in one.partitions:
                         key = TopicPartition(op.topic_id, compacted.partition)
@@ -83,6 +88,8 @@ class LifecycleCheck:
                         lost = known.cleaned_entry if key.partition in cleaned else None
                         if lost is not None:
                             lost = max(lost, cleaned[key.partition])
+                        if erased.get(key.partition, -1) >= 0:
+                            lost = max(-1 if lost is None else lost, erased[key.partition])
                         self._replace(entry.entry, key, start, compacted, one.index.key, lost)
 
     def _replace(
@@ -94,7 +101,7 @@ class LifecycleCheck:
         index: str,
         lost: int | None,
     ) -> None:
-        """``lost``: of a partition in which only the latest record of each key stays, the entry that says which versions are no longer whole."""
+        """``lost``: of a partition in which only the latest record of each key stays, or some are erased, the entry that says which versions are no longer whole."""
         self._compacted.setdefault(index, []).append((entry, key, part))
         start, end = part.start_offset, part.end_offset
         known = self._sealed.get(key, [])

@@ -54,7 +54,14 @@ from txnformat.verify.live import Live
 from txnformat.verify.references import FileUse, References
 from txnformat.verify.report import ProblemKind, Progress, Record, VerifyNote, VerifyReport
 from txnformat.verify.requests import Requests
-from txnformat.verify.sidecars import RESTORE, check_index, check_markers, check_txnindex
+from txnformat.verify.sidecars import (
+    RESTORE,
+    RESTORE_SPILL,
+    check_index,
+    check_markers,
+    check_spill,
+    check_txnindex,
+)
 
 __all__ = ["verify_log"]
 
@@ -102,9 +109,9 @@ class _Verification:
         self._sizes: dict[str, int] = {}
         self._named: set[str] = {keys.FORMAT_KEY, keys.LATEST_KEY}
         self._live: Live | None = None
-        """What the newest state leads to; None while that is unknown."""
+        """Objects that the newest state leads to; None while that is unknown."""
         self._vacuumed: set[str] = set()
-        """What entries name and a vacuum has deleted, since no reader needs it any more."""
+        """Objects that entries name and a vacuum has deleted, since no reader needs them any more."""
 
     def run(self) -> VerifyReport:
         hint = self._requests.fetch(keys.LATEST_KEY)
@@ -130,12 +137,13 @@ class _Verification:
         self._check_tip(last)
         self._check_bundles(chain, last, boundary)
         for anchor in chain.anchors:
-            self._references.add_state(anchor)
+            self._references.add_state(anchor, chain.readable(anchor))
             self._schemas |= {key: topic.schema for key, topic in anchor.topics.items()}
             self._directories |= directories(anchor)
         self._anchored = bool(chain.anchors)
         self._live = None if chain.state is None else Live(chain.state)
         self._check_tables()
+        self._check_spills(chain)
         self._check_segments(chain)
         self._check_files()
         self._count_orphans(boundary)
@@ -319,6 +327,29 @@ class _Verification:
                 for entry, op in use.appends:
                     self._references.table_rows(op, entry, rows)
 
+    def _check_spills(self, chain: ChainCheck) -> None:
+        """Compare spills with the rows that they took out of the state."""
+        wanted = list(self._references.spills.values())
+        self._named |= self._references.spills.keys()
+        numbers = (
+            {}
+            if chain.state is None
+            else dict(zip((one.key for one in chain.state.tables), chain.state.tables.numbers(), strict=True))
+        )
+        answers = self._requests.parallel("spills", self._requests.fetch, [named.key for named in wanted])
+        for named, answer in zip(wanted, answers, strict=True):
+            if answer is None and self._is_vacuumed(named.key):
+                continue
+            data = present(
+                self._record, named.key, answer, "a spill that the log names is gone", RESTORE_SPILL
+            )
+            if data is None:
+                continue
+            self._record.checked["spills"] += 1
+            found = check_spill(self._record, named, data, chain.spilled.get(named.key))
+            if found is not None and self._live is not None and named.key in numbers:
+                self._live.spilled(numbers[named.key], found)
+
     def _check_segments(self, chain: ChainCheck) -> None:
         """Compare segment lists, and the sidecars of every sealed segment."""
         newest = (
@@ -416,11 +447,21 @@ class _Verification:
     def _check_files(self) -> None:
         self._named |= self._references.files.keys()
         named = self._references.files.items()
-        uses = [use for key, use in named if key in self._sizes or not self._is_vacuumed(key)]
+        uses = [use for key, use in named if key in self._sizes or not self._may_lack(use)]
         with closing(self._files(uses)) as files:
             for found in files:
                 self._record.problems += found.problems
                 self._record.checked.update(found.checked)
+
+    def _may_lack(self, use: FileUse) -> bool:
+        """Return whether a file that is no object may be gone: a vacuum has deleted it, or a truncation the entry that had it."""
+        place = use.record.place
+        if place is None:
+            return self._is_vacuumed(use.record.key)
+        is_live = self._live is None or use.record.key in self._live.keys
+        return (
+            not is_live and keys.entry_key(place.entry) not in self._sizes and self._is_deleted(place.entry)
+        )
 
     def _files(self, uses: list[FileUse]) -> Generator[Record]:
         """Yield the findings about each file, in order: decoded elsewhere if that is possible."""

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from txnformat.core.entry import CommitEntry
 from txnformat.core.lifecycle.operations import DeleteTopic
-from txnformat.core.operations import Append, EndTxn, InitProducer, Marker
+from txnformat.core.operations import Append, EndTxn, GiveUp, InitProducer, Marker
 from txnformat.core.records.state import PartitionState, Transaction
 from txnformat.core.state import LogState
 from txnformat.types import Outcome, TopicPartition
@@ -45,7 +45,7 @@ class _Piece(NamedTuple):
 
 class _End(NamedTuple):
     offset: int
-    """Of the marker."""
+    """Offset of the marker."""
     is_abort: bool
     entry: int
 
@@ -73,7 +73,7 @@ class OffsetDerivation:
         self._tracks = {
             key: _Track(
                 partition.log_end,
-                partition.sealed.aborted_transactions + len(partition.aborted),
+                partition.aborted_transactions,
                 firsts=dict(partition.open),
             )
             for key, partition in state.partitions.items()
@@ -89,6 +89,8 @@ class OffsetDerivation:
                     is_abort = op.outcome is Outcome.ABORT
                     self._placed(op, entry.entry)
                     self._markers(op.markers, (op.producer_id, op.epoch), is_abort, entry.entry)
+                case GiveUp():
+                    self._markers(op.markers, (op.producer_id, op.epoch), True, entry.entry)
                 case DeleteTopic():
                     for key in [key for key in self._tracks if key.topic_id == op.topic_id]:
                         del self._tracks[key]
@@ -144,8 +146,8 @@ def _compare(track: _Track, partition: PartitionState) -> Iterator[tuple[bool, s
     stable = min(undecided.values(), default=position)
     if partition.last_stable_offset != max(stable, partition.log_start):
         yield False, "the last stable offset is another", stable, partition.last_stable_offset
-    # The state has the entries whose marker is above the sealed end; those of the track begin with its first.
-    in_state = partition.sealed.aborted_transactions
+    # The state has the entries whose marker is above the spilled end; those of the track begin with its first.
+    in_state = partition.aborted_transactions - len(partition.aborted)
     expected = _abort_index(track)[max(0, in_state - track.aborted_before) :]
     got = [tuple(row) for row in partition.aborted.since(max(0, track.aborted_before - in_state)).tolist()]
     for number, (ours, theirs) in enumerate(zip_longest(expected, got)):

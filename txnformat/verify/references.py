@@ -8,7 +8,7 @@ from typing import NamedTuple
 from txnformat import keys
 from txnformat.core.entry import CommitEntry
 from txnformat.core.lifecycle.operations import DeleteTopic, Replace
-from txnformat.core.operations import Append, Seal, Stage
+from txnformat.core.operations import Append, Seal, Spill, Stage
 from txnformat.core.sealing.sidecar import SegmentIndex
 from txnformat.core.state import LogState
 from txnformat.persistent import Rows
@@ -41,10 +41,10 @@ class FileUse:
 
     record: FileRecord
     topic_id: str | None
-    """None when only a snapshot names it and nothing says whose it is."""
+    """Id of the topic. If None, only a snapshot names the object, and its topic is unknown."""
     batches: set[_Batch] = field(default_factory=set)
     runs: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """Of a compacted file, by first row group: the fields STORED_RUN of each run."""
+    """Fields STORED_RUN of each run of a compacted file, by first row group."""
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class SegmentUse:
 
     record: SegmentRecord
     entry: int
-    """Of the seal; of the snapshot that names it when that is not there any more."""
+    """Entry of the seal, or of the snapshot that names the segment when the seal is not there any more."""
 
 
 class References:
@@ -72,8 +72,12 @@ class References:
         self.files: dict[str, FileUse] = {}
         self.tables: dict[str, TableUse] = {}
         self.segments: dict[str, SegmentUse] = {}
-        """By the key of the ``.index``."""
+        """Segments, by the key of the ``.index``."""
         self.segment_lists: dict[str, SegmentListRecord] = {}
+        self._named: dict[str, int] = {}
+        """Entry of the append or stage that names a file, by the key of the file."""
+        self.spills: dict[str, ObjectRecord] = {}
+        """Objects of all spills that entries name, and of those that a snapshot names, by key."""
         self.deleted: set[str] = set()
         """Topics that were deleted."""
         self._record = record
@@ -83,6 +87,8 @@ class References:
         for op in entry.operations:
             if isinstance(op, Seal):
                 self._seal(op, entry.entry)
+            elif isinstance(op, Spill):
+                self.spills[op.table.key] = op.table
             elif isinstance(op, DeleteTopic):
                 self.forget(op.topic_id)
             elif isinstance(op, Replace):
@@ -93,6 +99,7 @@ class References:
                 continue
             for file in op.files:
                 self._file(file, op.topic_id, entry.entry)
+                self._named_once(keys.own_key(file.key), entry.entry)
             if op.table is not None:
                 self._table(op.table, entry.entry).appends.append((entry.entry, op))
             elif isinstance(op, Append):
@@ -138,13 +145,20 @@ class References:
             file = self._file(index.files[number], use.record.topic_id, use.entry)
             file.batches.add(_Batch(group, count, records))
 
-    def add_state(self, state: LogState) -> None:
-        """Take in what a snapshot names: it stands for entries that are not there any more. Call it after all entries."""
-        files = state.files
+    def add_state(self, snapshot: LogState, whole: LogState) -> None:
+        """Take in what a snapshot names: it stands for entries that are not there any more. Call it after all entries.
+
+        ``whole``: the same state with what its spills hold.
+        """
+        state, files = whole, whole.files
         gone: set[int] = set()
         """Numbers of files of topics that were deleted later."""
-        for table in state.tables:
-            self._table(table, state.entry)
+        spills = {one.table for partition in snapshot.partitions.values() for one in partition.spills}
+        for number, table in zip(state.tables.numbers(), state.tables, strict=True):
+            if number in spills:
+                self.spills[table.key] = table
+            else:
+                self._table(table, state.entry)
         for segment in state.segments:
             if segment.topic_id not in self.deleted:
                 self.segment(segment, state.entry)
@@ -168,6 +182,16 @@ class References:
         if use.record != file:
             self._conflict(file.key, entry, use.record, file)
         return use
+
+    def _named_once(self, key: str, entry: int) -> None:
+        if key in self._named:
+            what = (
+                f"{keys.entry_key(entry)} names the file in an append or stage, and another one has named it"
+            )
+            hint = "run no writer on this log before its cause is known"
+            expected = f"entry {self._named[key]} alone"
+            self._record.add(ProblemKind.CONFLICTING_REFERENCE, key, what, expected, f"entry {entry}", hint)
+        self._named.setdefault(key, entry)
 
     def _table(self, table: ObjectRecord, entry: int) -> TableUse:
         use = self.tables.setdefault(table.key, TableUse(table))

@@ -25,7 +25,7 @@ TEXT_MAX = 300
 
 
 class ProblemKind(StrEnum):
-    """What is wrong with an object. Kinds are only ever added."""
+    """Kinds of problems of an object. Kinds are only ever added."""
 
     MISSING = "missing"
     """An object that must be there is not."""
@@ -76,7 +76,7 @@ class VerifyProblem:
     expected: str | None
     got: str | None
     hint: str
-    """What to do."""
+    """The next step for the user."""
 
     def __str__(self) -> str:
         """Return the problem as one line."""
@@ -112,11 +112,11 @@ Progress = Callable[[VerifyProgress], None]
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What a verification checked, and what it found."""
+    """The checks of a verification, and its findings."""
 
     url: str
     log_id: str | None
-    """None when no format.json says it."""
+    """Id of the log; None without a readable format.json."""
     first_entry: int
     """The first entry looked at (inclusive): 0, or the boundary below which entries may be deleted."""
     last_entry: int

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from txnformat.clock import Clock
 from txnformat.errors import StorageError
-from txnformat.store.base import ObjectStore
+from txnformat.store.base import ObjectInfo, ObjectStore
 from txnformat.verify.files import patiently
 from txnformat.verify.report import Progress, VerifyProgress
 
@@ -46,7 +46,11 @@ class Requests:
 
     def list(self, prefix: str) -> dict[str, int]:
         """Return the sizes of the objects under a prefix, by key."""
-        return self.attempt(lambda: {info.key: info.size for info in self.store.list(prefix)})
+        return {info.key: info.size for info in self.objects(prefix)}
+
+    def objects(self, prefix: str) -> Sequence[ObjectInfo]:
+        """Return the objects under a prefix, by key."""
+        return self.attempt(lambda: self.store.list(prefix))
 
     def parallel(self, stage: str, call: Callable[[S], T], items: Sequence[S]) -> Iterator[T]:
         """Yield ``call`` of each item, in order; several at a time."""

@@ -1,7 +1,7 @@
 """Sidecars of sealed segments compared with what the entries before the seal say. Pure.
 
-What a segment must hold is written down from the state before its seal: the extents of the offsets, the markers that
-are in it or end its transactions, the abort index. From that all three sidecars are derived again, and have to agree
+The required content of a segment is written down from the state before its seal: the extents of the offsets, the markers that are in it or end its
+transactions, the abort index. From that all three sidecars are derived again, and have to agree
 row by row, ``.txnindex`` byte by byte.
 """
 
@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from txnformat.core.entry import CommitEntry
-from txnformat.core.operations import Seal, SealedSegment
+from txnformat.core.operations import Seal, SealedSegment, Spill
 from txnformat.core.sealing.sidecar import (
+    COMPACTED_FILES,
     INDEX_ROW,
     MARKER_ROW,
     BatchOutcome,
@@ -23,23 +24,30 @@ from txnformat.core.sealing.sidecar import (
     decode_index,
     decode_markers,
 )
+from txnformat.core.sealing.spills import Spilled, spilled_from
+from txnformat.core.snapshot.spilled import decode_spill
 from txnformat.core.state import LogState
 from txnformat.core.transactions.abort_index import AbortedTransaction, encode
-from txnformat.persistent import Rows
+from txnformat.persistent import Rows, replace
 from txnformat.types import NO_TIMESTAMP_MS, FileRecord, ObjectRecord, TopicPartition
 from txnformat.verify.bytes import check_bytes, decoded
 from txnformat.verify.report import ProblemKind, Record
 
 __all__ = [
     "RESTORE",
+    "RESTORE_SPILL",
     "ExpectedSegment",
     "check_index",
     "check_markers",
+    "check_spill",
     "check_txnindex",
     "expected_segments",
+    "expected_spills",
+    "moved_by",
 ]
 
 RESTORE = "restore the object from a copy; the records of its offsets cannot be read without it"
+RESTORE_SPILL = "restore the object from a copy; records behind an open transaction cannot be read without it"
 REPORT = "run no writer on this log before its cause is known, and please report it"
 
 
@@ -50,11 +58,11 @@ class _Part:
     number: int
     extents: Rows
     markers: Rows
-    """Those of its offsets."""
+    """Markers at its offsets."""
     aborted: Rows
-    """Of dtype ``partition.ABORTED``: every aborted transaction that overlaps its offsets."""
+    """Rows of dtype ``partition.ABORTED``: every aborted transaction that overlaps its offsets."""
     ends: dict[tuple[int, int], tuple[bool, int]]
-    """Of each (producer id, epoch): whether it was committed, and in which entry it ended."""
+    """The end of each (producer id, epoch): whether it was committed, and in which entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,80 @@ def expected_segments(before: LogState, entry: CommitEntry) -> dict[str, Expecte
     """Return what the segments that ``entry`` seals must hold, by the key of their ``.index``."""
     segments = [segment for op in entry.operations if isinstance(op, Seal) for segment in op.segments]
     return {segment.record.index.key: _expected(before, segment) for segment in segments}
+
+
+def moved_by(entry: CommitEntry) -> set[TopicPartition]:
+    """Return the partitions of which an entry moves rows from the state into objects."""
+    moved: set[TopicPartition] = set()
+    for op in entry.operations:
+        if isinstance(op, Seal):
+            for segment in op.segments:
+                moved |= {
+                    TopicPartition(segment.record.topic_id, part.partition) for part in segment.partitions
+                }
+        elif isinstance(op, Spill):
+            moved |= {part.topic_partition for part in op.partitions}
+    return moved
+
+
+def expected_spills(before: LogState, entry: CommitEntry) -> dict[str, Spilled]:
+    """Return what the spills of ``entry`` must hold, by key. ``before``: the state before, with all that was spilled."""
+    return {
+        op.table.key: spilled_from(
+            before,
+            {part.topic_partition: (part.start_offset, part.end_offset) for part in op.partitions},
+        )
+        for op in entry.operations
+        if isinstance(op, Spill)
+    }
+
+
+def check_spill(record: Record, named: ObjectRecord, data: bytes, expected: Spilled | None) -> Spilled | None:
+    """Return what a spill holds, compared with what it must hold; None when it cannot be decoded."""
+    found = decoded(record, named, data, RESTORE_SPILL, lambda data: decode_spill(data, named))
+    if found is None or expected is None:
+        return found
+    # It may hold more: partitions that its entry has left out.
+    for what, wanted, got in (
+        (
+            "partitions",
+            sorted(expected.partitions),
+            sorted(found.partitions.keys() & expected.partitions.keys()),
+        ),
+        (
+            "files",
+            {number: _moved(file, found.files.get(number)) for number, file in expected.files.items()},
+            {number: found.files.get(number) for number in expected.files},
+        ),
+        (
+            "batch tables",
+            dict(expected.tables),
+            {number: found.tables.get(number) for number in expected.tables},
+        ),
+    ):
+        if wanted != got:
+            record.add(
+                ProblemKind.SIDECAR_DIFFERS,
+                named.key,
+                f"its {what} differ from the state's",
+                wanted,
+                got,
+                REPORT,
+            )
+            return found
+    for key, rows in expected.partitions.items():
+        for wanted_rows, got_rows in zip(rows, found.partitions[key], strict=True):
+            _compare(record, named.key, wanted_rows, got_rows)
+    return found
+
+
+def _moved(file: FileRecord, found: FileRecord | None) -> FileRecord:
+    """Return what an object must say of a file, where ``found`` is what it says: an embedded file becomes an object, with a key of its own."""
+    return (
+        file
+        if file.place is None or found is None or found.place is not None
+        else replace(file, key=found.key)
+    )
 
 
 def _expected(before: LogState, segment: SealedSegment) -> ExpectedSegment:
@@ -131,13 +213,34 @@ def check_index(
         or any(one.key not in tables for one in expected.tables.values())
     ):
         return index
-    rows = [_index_rows(part, expected, tables) for part in expected.parts]
-    _compare(record, named.key, np.concatenate(rows), index.rows)
+    rows = np.concatenate([_index_rows(part, expected, tables) for part in expected.parts])
+    _compare(record, named.key, _unembedded(rows, expected, index), index.rows)
+    _check_apart(record, named.key, index)
     for number, file in index.files.items():
-        if expected.files.get(number, file) != file:
+        if _moved(expected.files.get(number, file), file) != file:
             what = f"file {number} differs from the appended one"
             record.add(ProblemKind.SIDECAR_DIFFERS, named.key, what, expected.files[number], file, REPORT)
     return index
+
+
+def _unembedded(rows: Rows, expected: ExpectedSegment, index: SegmentIndex) -> Rows:
+    """Return the rows that an ``.index`` must have, where what it says of the places of embedded batches is taken from it: they are in files of the seal."""
+    embedded = {number for number, file in expected.files.items() if file.place is not None}
+    if not embedded or len(rows) != len(index.rows):
+        return rows
+    moved = np.isin(rows["file"], list(embedded)) & (index.rows["file"] >= COMPACTED_FILES)
+    for name in ("file", "row_group", "row_group_count"):
+        rows[name] = np.where(moved, index.rows[name], rows[name])
+    return rows
+
+
+def _check_apart(record: Record, key: str, index: SegmentIndex) -> None:
+    """Note files of a seal that have batches of aborted transactions beside others."""
+    own = index.rows[index.rows["file"] >= COMPACTED_FILES]
+    aborted = own["outcome"] == BatchOutcome.ABORTED
+    for number in np.intersect1d(own["file"][aborted], own["file"][~aborted]).tolist():
+        what = f"file {index.files[number].key} has batches of aborted transactions beside others"
+        record.add(ProblemKind.SIDECAR_DIFFERS, key, what, "two files", "one", REPORT)
 
 
 def check_markers(record: Record, named: ObjectRecord, data: bytes, expected: ExpectedSegment | None) -> None:

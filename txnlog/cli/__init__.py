@@ -1,6 +1,13 @@
-"""The command ``txnlog``: one module per family of commands.
+"""The command ``txnlog``: one module per family of commands. It does nothing that the library cannot.
 
-Modules of this package import pyarrow, and what needs it, inside functions: help, completion and a mistyped option
-answer at once. ``app`` puts the commands together, ``failures`` turns errors into exit codes and clean messages,
-``output`` prints for people and for programs. Nothing else of txnlog reads the environment or writes to the terminal.
+* ``app`` puts the commands together, and is the one place where errors end. Start reading here.
+* ``consume``, ``produce``, ``topics``, ``history``, ``dump``, ``transactions``, ``ending``, ``groups``, ``subscriptions``, ``maintain``, ``metrics``,
+  ``verify`` and ``completion`` are commands; ``doctor`` and ``erasure`` have rooms of their own, and ``records`` the formats of input and output.
+* ``options`` declares the options that commands share; ``storage_file`` reads storage options from a file.
+* ``failures`` turns errors into exit codes and clean messages; ``output`` and ``progress`` print for people and for programs.
+
+Modules of this package import pyarrow, and what needs it, inside functions: help, completion and a mistyped option answer at once. Nothing
+else of txnlog reads the environment or writes to the terminal.
+
+May import: ``writers`` and ``txnformat``; ``spark_datasource`` inside a function of ``maintain`` only.
 """

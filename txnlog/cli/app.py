@@ -30,6 +30,7 @@ from txnlog.cli import (
     verify,
 )
 from txnlog.cli.doctor.command import doctor
+from txnlog.cli.erasure.command import erase
 from txnlog.cli.failures import BROKEN_PIPE, INTERNAL, Interrupted, Notes, report
 from txnlog.cli.output import Guarded, is_terminal, show_lines
 
@@ -75,6 +76,7 @@ for command in (
     topics.topics,
     topics.create_topic,
     topics.alter_topic,
+    topics.alter_log,
     topics.describe,
     produce.produce,
     consume.consume,
@@ -92,6 +94,7 @@ for command in (
     maintain.vacuum,
     maintain.truncate,
     maintain.compact,
+    erase,
     topics.upgrade,
     metrics.metrics,
     completion.completion,

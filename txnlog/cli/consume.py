@@ -158,7 +158,7 @@ def consume(
 
 def _format(format_: str | None, output: str | None, as_json: bool) -> str:
     if as_json and format_ not in (None, "json"):
-        raise click.UsageError(f"--json and --format {format_} exclude each other")
+        raise click.UsageError(f"give either --json or --format {format_}, not both")
     by_name = None if output is None else format_of(Path(output))
     chosen = format_ or ("json" if as_json else by_name or "json")
     if chosen == "parquet" and output is None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import structs
 
-from txnformat.errors import InvalidInputError, NotFoundError
+from txnformat.errors import InvalidInputError, NotFoundError, TxnLogError
 from txnlog.cli.options import IntegerRange, Place, with_place
 from txnlog.cli.output import instant, plain_values, print_exact, print_json, say
 
@@ -57,19 +58,18 @@ def entries(
     from txnformat.core.operation_codec import encode_operation
     from txnformat.core.wire.document import decompressed
     from txnformat.core.wire.entry_bytes import has_checksum
+    from txnformat.segments.payload import entry_bytes
 
     if chosen and (start is not None or end is not None):
-        raise click.UsageError("--entry and --from or --to exclude each other")
+        raise click.UsageError("give either --entry, or --from and --to")
     store = place.store()
-    numbers = iter(chosen) if chosen else _numbers(place, start, end)
-    deleted = _Deleted(store)
+    # A log that cannot be opened does not say which entry is its newest; some entry follows the greatest that is asked for.
+    numbers, newest = (iter(chosen), max(chosen) + 1) if chosen else _numbers(place, start, end)
+    read = _reader(store, newest)
     for number in numbers:
-        key = keys.entry_key(number)
-        data = deleted.get(number) or store.get(key)
-        if data is None:
-            raise NotFoundError("there is no such entry", kind="unknown-entry", entry=number, object=key)
+        data = read(number)
         if raw:
-            print_exact(decompressed(data, name=key).decode("utf-8", "backslashreplace"))
+            print_exact(decompressed(data, name=keys.entry_key(number)).decode("utf-8", "backslashreplace"))
             continue
         entry = decode_entry(data, number)
         document = {
@@ -82,7 +82,8 @@ def entries(
             "previous": entry.previous,
             "sha256": sha256_hex(data),
             "checksum": has_checksum(data),
-            "size": len(data),
+            "size": entry_bytes(data, entry.payload),
+            **({} if entry.payload is None else {"payload": structs.asdict(entry.payload)}),
             "intents": list(entry.intents),
             "operations": [_in_order_of_offsets(encode_operation(one)) for one in entry.operations],
         }
@@ -101,56 +102,41 @@ def _in_order_of_offsets(operation: dict[str, Any]) -> dict[str, Any]:
     return {**operation, "partitions": parts}
 
 
-def _numbers(place: Place, start: int | None, end: int | None) -> Iterator[int]:
-    """Return the entries to show; the oldest may have been deleted."""
+def _numbers(place: Place, start: int | None, end: int | None) -> tuple[Iterator[int], int]:
+    """Return the entries to show, and the newest one; the oldest may have been deleted."""
+    from txnformat.protocol.old_entries import history_start
+    from txnformat.protocol.reads import read_boundary
+
     with place.open() as log:
         newest = log.state.entry
         if start is None:
-            start = _Deleted(log.store).start
+            start = log.committer.read(history_start(log.committer.read(read_boundary())))
     if start > newest or (end is not None and end > newest):
         raise NotFoundError("there is no such entry", kind="unknown-entry", newest=newest)
-    return iter(range(start, (newest if end is None else end) + 1))
+    return iter(range(start, (newest if end is None else end) + 1)), newest
 
 
-class _Deleted:
-    """Entries below the boundary: they are in bundles, whatever their slots hold."""
+def _reader(store: ObjectStore, newest: int) -> Callable[[int], bytes]:
+    """Return a function that reads the bytes of an entry by its number, also out of a bundle, unchecked."""
+    from txnformat import keys
+    from txnformat.client.driver import Driver
+    from txnformat.clock import SystemClock, SystemIds
+    from txnformat.protocol.old_entries import HISTORY_GONE, OldEntries
 
-    def __init__(self, store: ObjectStore) -> None:
-        from txnformat import keys
+    driver = Driver(store, SystemClock(), SystemIds())
+    old = OldEntries(newest)
 
-        self._store = store
-        boundaries = map(keys.parse_boundary_key, (info.key for info in store.list(keys.BOUNDARY_PREFIX)))
-        self._boundary = max((one for one in boundaries if one is not None), default=0)
-        self._bundle: tuple[int, list[bytes] | None] = (-1, None)
+    def read(number: int) -> bytes:
+        try:
+            return driver.run(old.stored(number))
+        except TxnLogError as error:
+            if error.kind not in (HISTORY_GONE, "missing-entry"):
+                raise
+            raise NotFoundError(
+                "there is no such entry", kind="unknown-entry", entry=number, object=keys.entry_key(number)
+            ) from None
 
-    @property
-    def start(self) -> int:
-        """The first entry from which on all are in slots or bundles."""
-        from txnformat import keys
-        from txnformat.core.wire.bundle import bundle_first
-        from txnformat.protocol.tail import bundle_key_of
-
-        if not self._boundary:
-            first = next(iter(self._store.list(keys.LOG_PREFIX)), None)
-            return 0 if first is None else keys.parse_entry_key(first.key) or 0
-        bundles = {info.key for info in self._store.list(keys.BUNDLE_PREFIX)}
-        start = self._boundary
-        while start > 0 and bundle_key_of(bundle_first(start - 1)) in bundles:
-            start = bundle_first(start - 1)
-        return start
-
-    def get(self, number: int) -> bytes | None:
-        """Return the bytes of a deleted entry; None: it is not deleted, or in no bundle."""
-        from txnformat.core.wire.bundle import bundle_first
-        from txnformat.protocol.tail import bundle_key_of, usable_bundle
-
-        if number >= self._boundary:
-            return None
-        first = bundle_first(number)
-        if self._bundle[0] != first:
-            self._bundle = (first, usable_bundle(self._store.get(bundle_key_of(first)), first))
-        entries = self._bundle[1]
-        return None if entries is None else entries[number - first]
+    return read
 
 
 def _show_entry(document: dict[str, Any]) -> None:
@@ -174,7 +160,14 @@ def _pairs(values: dict[str, Any]) -> str:
 @dump.command("batches")
 @click.argument("topic")
 @with_place
-@click.option("--partition", "-p", type=IntegerRange(min=0), default=0, show_default=True, help="Which one.")
+@click.option(
+    "--partition",
+    "-p",
+    type=IntegerRange(min=0),
+    default=0,
+    show_default=True,
+    help="Number of the partition.",
+)
 @click.option("--from", "start", type=IntegerRange(min=0), help="First offset.")
 @click.option("--to", "end", type=IntegerRange(min=0), help="End offset, exclusive.")
 def batches(
@@ -195,7 +188,7 @@ def batches(
 def _batches(
     log: TxnLog, topic: str, number: int, start: int | None, end: int | None
 ) -> Iterator[dict[str, Any]]:
-    """Yield batches as kafka-dump-log does, sealed ones first. Requests: 2 GETs for each sealed segment in range."""
+    """Yield batches as kafka-dump-log does, sealed ones first. Requests: 2 GETs for each sealed segment in range, and 1 for each spill."""
     from txnformat.core.records.scan import check_range, extents_in
     from txnformat.types import IsolationLevel, TopicPartition
 
@@ -214,6 +207,8 @@ def _batches(
     wanted = check_range(partition, IsolationLevel.READ_UNCOMMITTED, start, end, topic=topic, number=number)
     for part in log.sidecars.segments(state, key, wanted):
         yield from _in_order(_sealed(log, part.record, number, part.range), wanted)
+    state = log.sidecars.whole(state, key, wanted)
+    partition = state.partition(key)
     lines = [_marker(row) for row in partition.markers.array()]
     for row in extents_in(partition, wanted):
         file = state.files[int(row["file"])].key if row["file"] >= 0 else None
@@ -384,7 +379,19 @@ def _arrow_table(data: bytes, key: str) -> Iterator[dict[str, Any]]:
             for values in zip(*parts, strict=True):
                 yield dict(zip(columns, values, strict=True))
         return
+    if Path(key).suffix == ".arrow" and not data.startswith(b"ARROW1"):
+        yield from _spill(data, key)
+        return
     raise InvalidInputError(f"this is not an Arrow file: {problem}", kind="invalid-file", object=key)
+
+
+def _spill(data: bytes, key: str) -> Iterator[dict[str, Any]]:
+    from txnformat.core.snapshot.spilled import sections_of
+
+    for section, table in sections_of(data, key).items():
+        for start in range(0, table.num_rows, ROWS_AT_ONCE):
+            for row in table.slice(start, ROWS_AT_ONCE).to_pylist():
+                yield {"kind": section, **row}
 
 
 def _parquet(data: bytes, key: str) -> Iterator[dict[str, Any]]:
@@ -419,9 +426,11 @@ def _json_object(data: bytes, key: str) -> Iterator[dict[str, Any]]:
     from txnformat import keys
     from txnformat.core.entry import decode_entry
     from txnformat.core.wire.document import check_cost, decompressed
+    from txnformat.segments.payload import head_of
 
     number = keys.parse_entry_key("/".join(Path(key).parts[-3:]))
     if number is not None:
+        data = head_of(data)
         decode_entry(data, number)
     try:
         text = decompressed(data, name=key)

@@ -78,7 +78,7 @@ _HINTS: Mapping[str, str] = {
 
 
 _EXIT_CODES_OF_KINDS: Mapping[str, int] = {"segment-file-missing": 6}
-"""Of kinds that say more than their class: what a log has lost is not a name that the user got wrong."""
+"""Exit codes of kinds that say more than their class: data that a log has lost is not a name that the user got wrong."""
 
 
 _SHARED_OPTIONS = ("--root", "-r", "--storage", "--json")

@@ -94,7 +94,7 @@ def groups() -> None:
     "--state",
     type=click.Choice(STATES, case_sensitive=False),
     multiple=True,
-    help="Only these; repeat the option.",
+    help="Only groups in this state; repeat the option.",
 )
 @click.option("--pattern", metavar="REGEX", help="Only groups whose whole name matches.")
 def list_(place: Place, state: tuple[str, ...], pattern: str | None, as_json: bool) -> None:

@@ -23,7 +23,13 @@ COLUMNS = Table(
     ),
     records=lambda entry: ", ".join(f"{change.topic} +{change.rows}" for change in entry.topics) or None,
     transactions=lambda entry: (
-        ", ".join(f"{end.transactional_id} {end.outcome.value}" for end in entry.transactions) or None
+        ", ".join(
+            [
+                *(f"{end.transactional_id} {end.outcome.value}" for end in entry.transactions),
+                *(f"{one.transactional_id} without {one.topic}/{one.partition}" for one in entry.given_up),
+            ]
+        )
+        or None
     ),
     groups=lambda entry: ", ".join(map(_words, entry.groups)) or None,
 )
@@ -44,7 +50,8 @@ COLUMNS = Table(
 def history(place: Place, limit: int, everything: bool, start: int | None, as_json: bool) -> None:
     """Show what happened to the log, newest first.
 
-    With --json one line per entry.
+    With --json one line per entry. Where an entry is deleted, and its bundle is lost, the newer ones are shown, and the command ends with the error
+    history-gone and exit code 3; at an entry that is damaged, likewise with exit code 6.
     """
     with place.open() as log:
         entries = log.history(None if everything else limit, start)

@@ -49,10 +49,13 @@ def _report(task: str, place: Place, as_json: bool) -> MaintenanceReport | None:
     if not as_json:
         return report
     print_json(report)
+    if report.damaged:
+        click.get_current_context().exit(CORRUPT)
     return None
 
 
 ROUND = Table("Task Done", task=lambda task, _: task, done=lambda _, done: done)
+LIFTED = Table("Topic Subscription Partition PreviousMark Mark")
 REMOVED = Table("Topic Partition PreviousEarliest Earliest")
 DAMAGED = Table("Topic Kind Reason")
 
@@ -78,14 +81,24 @@ def _expired(report: MaintenanceReport) -> str:
     )
 
 
+def _lifted(report: MaintenanceReport) -> str:
+    return f"lifted {counted(len(report.lifted), 'mark')} over offsets without a record"
+
+
 def _removed(report: MaintenanceReport) -> str:
     return f"removed records of {counted(len(report.removed), 'partition')}"
 
 
+def _with_damage(report: MaintenanceReport) -> None:
+    """Show the damaged topics, and end with exit code 6 if there are some."""
+    if report.damaged:
+        DAMAGED.show(report.damaged)
+        click.get_current_context().exit(CORRUPT)
+
+
 def _compacted(report: MaintenanceReport) -> str:
     files = sum(one.files_before for one in report.compacted)
-    done = f"wrote {counted(files, 'file')} together as {counted(sum(one.files for one in report.compacted), 'file')}"
-    return f"{done}; {counted(len(report.damaged), 'topic')} damaged" if report.damaged else done
+    return f"wrote {counted(files, 'file')} together as {counted(sum(one.files for one in report.compacted), 'file')}"
 
 
 def _vacuumed(report: MaintenanceReport) -> str:
@@ -94,9 +107,15 @@ def _vacuumed(report: MaintenanceReport) -> str:
     return _counts(report.vacuum)
 
 
+def _certified(report: MaintenanceReport) -> str:
+    complete = sum(one.is_complete for one in report.erasures)
+    left = len(report.erasures) - complete
+    return f"{counted(complete, 'erasure')} completed, {left} not complete (`txnlog erase --status`)"
+
+
 def _truncated(report: MaintenanceReport) -> str:
     if report.truncation is None:
-        return "not asked for (--truncate-older-than), or done less than 6 hours ago"
+        return "no age is set (alter-log or --truncate-older-than), or done less than 6 hours ago"
     return _truncation_counts(report.truncation)
 
 
@@ -104,12 +123,14 @@ SHOWN: dict[str, Callable[[MaintenanceReport], str]] = {
     "timeouts": _timed_out,
     "seal": _sealed,
     "expire": _expired,
+    "subscriptions": _lifted,
     "retention": _removed,
     "compact": _compacted,
     "vacuum": _vacuumed,
+    "erasures": _certified,
     "truncate": _truncated,
 }
-"""What is said of each task that was done."""
+"""The line printed for each task that was done."""
 
 
 @maintain.command("all")
@@ -129,7 +150,7 @@ SHOWN: dict[str, Callable[[MaintenanceReport], str]] = {
     "--truncate-older-than",
     type=Duration(),
     metavar="DURATION",
-    help="Also let commit entries go that are older, at least 7d, once in 6 hours; without the option they stay.",
+    help="Let commit entries go that are older, at least 7d, once in 6 hours; what `txnlog alter-log` has set unless you say so, and without that they stay.",
 )
 def everything(
     place: Place,
@@ -138,10 +159,10 @@ def everything(
     truncate_older_than: datetime.timedelta | None,
     as_json: bool,
 ) -> None:
-    """Do everything that keeps the log small, by its policy: timeouts, seal, expire, retention, once an hour compaction, and once in 24 hours vacuum.
+    """Do everything that keeps the log small, by its policy: timeouts, seal, expire, retention, once an hour marks of subscriptions and compaction, once in 24 hours vacuum, and once in 6 hours truncation if the log has an age for it.
 
     Any number of processes may do this at the same time. A task that removes something is skipped in a log that needs `txnlog upgrade` first.
-    Exit code 6 when a topic is damaged: it is not compacted, the others are.
+    Exit code 6 when something of a topic is damaged: records of the other topics are removed and compacted nevertheless.
     """
     if watch is not None and watch < 1:
         raise click.UsageError("--watch takes at least 1 second")
@@ -233,12 +254,29 @@ def expire(place: Place, as_json: bool) -> None:
         say(_expired(report))
 
 
+@maintain.command("subscriptions")
+@with_place
+def subscriptions(place: Place, as_json: bool) -> None:
+    """Lift the marks of subscriptions over removed and aborted records, and markers.
+
+    Acknowledgements of later records do not cover what lies behind the last record, nor what was removed below an acknowledged one; else the mark would stay, and hold
+    back records that retention.pinned.ms protects. Exit code 6 when something of a topic is damaged.
+    """
+    report = _report("subscriptions", place, as_json)
+    if report is None:
+        return
+    say(_lifted(report))
+    if report.lifted:
+        LIFTED.show(report.lifted)
+    _with_damage(report)
+
+
 @maintain.command("retention")
 @with_place
 def retention(place: Place, as_json: bool) -> None:
     """Remove the oldest records of topics, as their settings retention.ms and retention.bytes say.
 
-    The log needs `txnlog upgrade` once before.
+    The log needs `txnlog upgrade` once before. Exit code 6 when something of a topic is damaged: records of the others are removed nevertheless.
     """
     report = _report("retention", place, as_json)
     if report is None:
@@ -247,8 +285,29 @@ def retention(place: Place, as_json: bool) -> None:
         say(f"skipped: {one.reason}")
     if report.removed:
         REMOVED.show(report.removed)
-    elif not report.skipped:
+    elif not report.skipped and not report.damaged:
         say("nothing to remove")
+    _with_damage(report)
+
+
+@maintain.command("erasures")
+@with_place
+def erasures(place: Place, as_json: bool) -> None:
+    """Complete the erasures of which vacuums have deleted everything, and say what the others lack.
+
+    The log needs `txnlog upgrade` once before.
+    """
+    report = _report("erasures", place, as_json)
+    if report is None:
+        return
+    for skipped in report.skipped:
+        say(f"skipped: {skipped.reason}")
+    for one in report.erasures:
+        say(f"{one.erasure_id} of {one.topic}: {one.stage.value}")
+        for missing in one.missing:
+            say(f"missing: {missing}")
+    if not report.erasures and not report.skipped:
+        say("every erasure is complete")
 
 
 @click.command()
@@ -258,7 +317,7 @@ def retention(place: Place, as_json: bool) -> None:
     type=Duration(),
     default="7d",
     show_default=True,
-    help="How long readers may go on by what they have planned, and writers may take from an upload to its commit: 7d, 12h, 30m.",
+    help="How long readers may use a plan, and writers may take from an upload to its commit: 7d, 12h, 30m.",
 )
 @dry_run_option
 @click.option(
@@ -315,7 +374,7 @@ TRUNCATED = Table("Fate Kind Objects Bytes Why Example", example=lambda row: row
     type=Duration(),
     default="7d",
     show_default=True,
-    help="How old an entry has to be to go: 7d, 30d. At least 7d.",
+    help="Delete entries that are older: 7d, 30d. At least 7d.",
 )
 @dry_run_option
 def truncate(place: Place, older_than: datetime.timedelta, dry_run: bool, as_json: bool) -> None:
@@ -368,14 +427,14 @@ def _truncation_counts(report: TruncationReport) -> str:
 @click.option(
     "--min-lag-ms",
     type=Integer(),
-    help="Leave alone what has records of a transaction that was aborted less than so long ago, and by key what was appended since then; the topic's min.compaction.lag.ms unless you say so.",
+    help="Leave segments alone that have records of a transaction aborted less than so long ago, and by key records appended since then; the topic's min.compaction.lag.ms unless you say so.",
 )
-@click.option("--dry-run", is_flag=True, help="Only show what would be written anew; change nothing.")
+@click.option("--dry-run", is_flag=True, help="Only show which files would be rewritten; change nothing.")
 @click.option(
     "--spark",
     "with_spark",
     is_flag=True,
-    help="Let Spark's tasks write the files: those of the session that the environment describes.",
+    help="Let the tasks of Spark write the files, in the session that the environment describes.",
 )
 def compact(
     topic: str | None,

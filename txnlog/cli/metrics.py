@@ -32,7 +32,7 @@ def metrics(place: Place, prometheus: bool, as_json: bool) -> None:
     LagRecords of a group is a bound (<=) while its position lies inside a sealed segment: txnlog groups describe counts.
     """
     if prometheus and as_json:
-        raise click.UsageError("--prometheus and --json exclude each other")
+        raise click.UsageError("give either --prometheus or --json, not both")
     with place.open() as log:
         measured = log.metrics()
     if prometheus:

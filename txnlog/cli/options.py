@@ -174,7 +174,9 @@ def _parse_storage(
     found: dict[str, str] = {}
     for number, text in enumerate(values, start=1):
         if text == "@":
-            raise click.BadParameter(f"number {number}: a file's name is missing behind @", param=parameter)
+            raise click.BadParameter(
+                f"number {number}: the name of a file is missing after @", param=parameter
+            )
         if text.startswith("@"):
             pairs = read_storage_file(text[1:])
         else:

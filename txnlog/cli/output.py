@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, TextIO
 
 from msgspec import Struct, structs
 
-from txnformat.errors import printable
+from txnformat.errors import TxnLogError, printable
 from txnformat.moments import iso_time
 
 __all__ = [
@@ -244,9 +244,20 @@ class Table:
         self._cells = [cells.get(name) or _attribute(name) for name in names]
 
     def show(self, rows: Iterable[Any]) -> None:
-        """Print the rows: each an object, or a tuple of objects of which the first that has an attribute shows it."""
-        parts = (row if type(row) is tuple else (row,) for row in rows)
-        print_table(self._headings, [[cell(*row) for cell in self._cells] for row in parts])
+        """Print the rows: each an object, or a tuple of objects of which the first that has an attribute shows it.
+
+        If the rows end with an error, those before it are printed first.
+        """
+        shown: list[list[object]] = []
+        try:
+            for row in rows:
+                parts = row if type(row) is tuple else (row,)
+                shown.append([cell(*parts) for cell in self._cells])
+        except TxnLogError:
+            if shown:
+                print_table(self._headings, shown)
+            raise
+        print_table(self._headings, shown)
 
     def answer(self, rows: Sequence[Any], *, as_json: bool, name: str) -> None:
         """Print the rows, or as JSON an object that has them under a name."""

@@ -1,8 +1,10 @@
-"""``create``, ``topics``, ``create-topic``, ``alter-topic``, ``describe``, ``offsets``, ``delete-records``, ``delete-topic``, ``upgrade``: a log and its topics."""
+"""``create``, ``topics``, ``create-topic``, ``alter-topic``, ``alter-log``, ``describe``, ``offsets``, ``delete-records``, ``delete-topic``, ``upgrade``: a log and its topics."""
 
 from __future__ import annotations
 
+import datetime
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from txnformat.errors import printable
-from txnlog.cli.options import Integer, Place, parse_offsets, parse_settings, with_place
+from txnlog.cli.options import Duration, Integer, Place, parse_offsets, parse_settings, with_place
 from txnlog.cli.output import Table, counted, instant, plain_values, print_json, say
 from txnlog.cli.records.columns import parse_columns, read_schema
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from txnformat.log import TxnLog
 
 __all__ = [
+    "alter_log",
     "alter_topic",
     "create",
     "create_topic",
@@ -126,7 +129,7 @@ def create_topic(
 ) -> None:
     """Create TOPIC."""
     if columns and schema:
-        raise click.UsageError("--column and --schema exclude each other: both are given")
+        raise click.UsageError("give either --column or --schema, not both")
     if not columns and not schema:
         raise click.UsageError("give --column (repeatedly), or --schema kafka, or --schema FILE.parquet")
     wanted: Any = parse_columns(columns) if columns else schema
@@ -194,6 +197,34 @@ def alter_topic(
         _show_topic(log, topic, as_json)
 
 
+class _DurationOrOff(Duration):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return None if value == "off" else super().convert(value, param, ctx)
+
+
+@click.command("alter-log")
+@with_place
+@click.option(
+    "--truncate-older-than",
+    type=_DurationOrOff(),
+    required=True,
+    metavar="DURATION|off",
+    help="Let `txnlog maintain all` delete commit entries that are older: 7d, 30d, at least 7d; off: they stay, as at first.",
+)
+def alter_log(place: Place, truncate_older_than: datetime.timedelta | None, as_json: bool) -> None:
+    """Set what is of the whole log. It needs `txnlog upgrade` once before."""
+    with place.open() as log:
+        age_ms = log.alter(truncate_older_than=truncate_older_than).truncate_older_than_ms
+    if as_json:
+        print_json({"truncate_older_than_ms": age_ms})
+    else:
+        say(f"TruncateOlderThan: {_age(age_ms)}")
+
+
+def _age(age_ms: int) -> str:
+    return "off" if age_ms < 0 else str(datetime.timedelta(milliseconds=age_ms))
+
+
 @click.command()
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...")
 @with_place
@@ -215,6 +246,8 @@ def describe(topics: tuple[str, ...], place: Place, as_json: bool) -> None:
             f"Log: {description.url}  LogId: {description.log_id}  Entry: {description.entry}"
             f"  Timestamp: {instant(description.timestamp_ms) if description.entry >= 0 else '-'}"
         )
+        if description.truncate_older_than_ms >= 0:
+            say(f"TruncateOlderThan: {_age(description.truncate_older_than_ms)}")
     _show(description)
     opened = [one for one in description.transactions if one.buffer is not None]
     if opened and not topics:
@@ -285,13 +318,18 @@ def _show(description: LogDescription) -> None:
 
 @click.command()
 @with_place
-def upgrade(place: Place, as_json: bool) -> None:
+@click.option(
+    "--embedding",
+    is_flag=True,
+    help="Allow as well that small transactions travel in their entries: one request each.",
+)
+def upgrade(place: Place, embedding: bool, as_json: bool) -> None:
     """Allow that records are removed from the log (delete-records), and that files are written anew (compact).
 
     From then on, older versions of txnlog can neither read nor write this log: upgrade txnlog first in every process that uses it.
     """
     with place.open() as log:
-        upgraded = log.upgrade()
+        upgraded = log.upgrade(embedding=embedding)
     if as_json:
         print_json({"upgraded": upgraded, "features": sorted(log.state.features.reader)})
     else:
@@ -316,19 +354,39 @@ def _parse_before(
     help="The first offset that stays: 7 for every partition, 0:7,2:9 for partitions 0 and 2, or latest (the last stable offset) for every partition.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show the effect; change nothing.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Abort the open transactions that have begun below the offsets; latest is the log end then.",
+)
+@click.option(
+    "--prepared",
+    multiple=True,
+    metavar="TRANSACTIONAL_ID",
+    help="Give up what this prepared transaction has in such a partition, and do as with --force; repeat the option.",
+)
 def delete_records(
-    topic: str, place: Place, offsets: int | dict[int, int], dry_run: bool, as_json: bool
+    topic: str,
+    place: Place,
+    offsets: int | dict[int, int],
+    dry_run: bool,
+    force: bool,
+    prepared: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Remove the oldest records of TOPIC for good.
 
     The first offsets of partitions move; they never go back. The log needs `txnlog upgrade` once before.
     """
     with place.open() as log:
-        done = log.delete_records(topic, offsets, dry_run=dry_run)
+        done = log.delete_records(topic, offsets, dry_run=dry_run, force=prepared or force)
     if as_json:
         print_json({"partitions": [plain_values(one) for one in done], "dry_run": dry_run})
         return
     DELETED.show(done)
+    _say_ended(
+        [name for one in done for name in one.aborted], [name for one in done for name in one.given_up]
+    )
     if dry_run:
         say("this is the effect; nothing was changed")
 
@@ -342,7 +400,7 @@ def delete_records(
     "--prepared",
     multiple=True,
     metavar="TRANSACTIONAL_ID",
-    help="Give up what this prepared transaction has in the topic, and do as with --force; repeat the option.",
+    help="Give up the records of this prepared transaction in the topic, and do the same as --force; repeat the option.",
 )
 def delete_topic(
     topic: str, place: Place, yes: bool, force: bool, prepared: tuple[str, ...], as_json: bool
@@ -360,9 +418,13 @@ def delete_topic(
         print_json(done)
         return
     say(f"deleted topic {topic} with {counted(done.partitions, 'partition')}")
+    _say_ended(done.aborted, done.given_up)
+
+
+def _say_ended(aborted: Iterable[str], given_up: Iterable[str]) -> None:
     for what, names in (
-        ("aborted the open", done.aborted),
-        ("gave up what it had of the prepared", done.given_up),
+        ("aborted the open", sorted({*aborted})),
+        ("gave up what it had of the prepared", sorted({*given_up})),
     ):
         if names:
             say(f"{what} {'transaction' if len(names) == 1 else 'transactions'} {', '.join(names)}")

@@ -1,6 +1,6 @@
 """``transactions list``, ``describe``, ``describe-producers``, ``find-hanging``: nothing here writes.
 
-The columns are Kafka's, but for CoordinatorId and CoordinatorEpoch: there is no coordinator. What ends transactions is in
+The columns are Kafka's, but for CoordinatorId and CoordinatorEpoch: there is no coordinator. The commands that end transactions are in
 :mod:`txnlog.cli.ending`.
 """
 
@@ -81,7 +81,11 @@ def transactions() -> None:
 @transactions.command("list")
 @with_place
 @click.option(
-    "--state", "states", type=click.Choice(STATES, case_sensitive=False), multiple=True, help="Only these."
+    "--state",
+    "states",
+    type=click.Choice(STATES, case_sensitive=False),
+    multiple=True,
+    help="Only ids in this state; repeat the option.",
 )
 @click.option(
     "--transactional-id-pattern", "pattern", metavar="REGEX", help="Only ids that match the whole expression."
@@ -94,7 +98,11 @@ def transactions() -> None:
     help="Only transactions that have been open for longer.",
 )
 @click.option(
-    "--producer-id", "producer_ids", type=Integer(), multiple=True, help="Only these; repeat the option."
+    "--producer-id",
+    "producer_ids",
+    type=Integer(),
+    multiple=True,
+    help="Only this producer id; repeat the option.",
 )
 def list_(place: Place, as_json: bool, **wanted: Any) -> None:
     """List transactional ids and where each stands."""
@@ -132,7 +140,7 @@ def describe(transactional_ids: tuple[str, ...], place: Place, as_json: bool) ->
 @transactions.command("describe-producers")
 @with_place
 @click.option("--topic", required=True, help="The partition's topic.")
-@click.option("--partition", type=IntegerRange(min=0), required=True, help="Its number.")
+@click.option("--partition", type=IntegerRange(min=0), required=True, help="Number of the partition.")
 def describe_producers(place: Place, topic: str, partition: int, as_json: bool) -> None:
     """Describe the producers that a partition remembers.
 

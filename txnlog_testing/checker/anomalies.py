@@ -1,4 +1,4 @@
-"""What can be wrong with a history, what is allowed, and the report.
+"""Anomalies of a history, the anomalies that a system allows, and the report.
 
 The first fifteen classes are those of Jepsen's workload for Kafka-like systems (jepsen.tests.kafka; the notions of G0, G1a and
 G1c are Adya's); the others are what transactions, groups and a last stable offset add. Each has its exact meaning in
@@ -56,7 +56,7 @@ class AnomalyClass(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What a class means."""
+    """The definition of a class."""
 
     when: str
     """When it is an anomaly."""
@@ -185,7 +185,7 @@ DEFINITIONS: Mapping[AnomalyClass, Definition] = {
 
 @dataclass(frozen=True, slots=True)
 class Allowances:
-    """What a system does not promise.
+    """The anomalies that a system allows.
 
     Parameters
     ----------
@@ -245,7 +245,7 @@ class Anomaly:
 
 @dataclass(slots=True)
 class Report:
-    """What a check found."""
+    """The findings of a check."""
 
     events: int
     operations: int
@@ -253,9 +253,9 @@ class Report:
     anomalies: list[Anomaly] = field(default_factory=list)
     """Violations: of each class the first 100."""
     counts: Counter[AnomalyClass] = field(default_factory=Counter)
-    """Of all violations."""
+    """Number of all violations, by class."""
     allowed: Counter[AnomalyClass] = field(default_factory=Counter)
-    """Of what was found and is allowed."""
+    """Number of the findings that are allowed, by class."""
     values: int = 0
     """Values that were sent or read."""
     records_read: int = 0

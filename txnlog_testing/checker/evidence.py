@@ -1,7 +1,7 @@
-"""What a history proves: operations, who wrote each value, where it was seen, what was committed.
+"""Evidence of a history: its operations, the writer of each value, the places where it was seen, the commits.
 
 The inference of Jepsen's workload for Kafka-like systems: values are unique, so a record tells its writer; a write whose outcome
-is unknown was committed if somebody read it as committed. A transaction is committed as a whole.
+is unknown was committed if a reader saw it as committed. A transaction is committed as a whole.
 """
 
 from __future__ import annotations
@@ -148,11 +148,11 @@ class Written:
     loose_places: dict[tuple[Key, int], None] = field(default_factory=dict)
     """Where readers of uncommitted records saw it."""
     first_read: Operation | None = None
-    """Of those that asked for committed records: the one whose completion came first."""
+    """The first to complete of the operations that asked for committed records."""
     is_read: bool = False
-    """By anybody."""
+    """Whether any reader saw it."""
     writer: Operation | None = None
-    """Who wrote what is committed; None: nobody, or one of several attempts."""
+    """The writer of the committed value. If None, no known writer, or one of several attempts."""
     is_committed: bool = False
 
     @property
@@ -232,9 +232,9 @@ class Evidence:
             one.sends = tuple(self._resolved(micro) for micro in one.value if isinstance(micro, Send))
         self._judge_commits()
         self.at: dict[tuple[Key, int], dict[Value, bool]] = self._at()
-        """By place: values, and whether a reader saw it there."""
+        """Values by place, and whether a reader saw them there."""
         self.committed_line = self._lines(committed=True)
-        """What readers of committed records must come across."""
+        """Values that readers of committed records must come across."""
         self.all_line = self._lines(committed=False)
 
     def scope(self, key: Key) -> str:

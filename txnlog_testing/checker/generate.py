@@ -2,7 +2,7 @@
 
 The log is what the checker must never object to: transactions of one entry and interleaved ones, open ones that hold back the last
 stable offset, aborts, attempts of one version, zombies that come too late to be told yes, writes that land after their client was
-told that nobody knows, readers of committed and uncommitted records and in the order of commits, that lag, are set anew, and
+told that the outcome is unknown, readers of committed and uncommitted records and in the order of commits, that lag, are set anew, and
 crash. Nothing of it is taken from the product.
 """
 
@@ -12,7 +12,7 @@ import random
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
-from txnformat.core.drafts import replace
+from txnformat.persistent import replace
 from txnformat.types import IsolationLevel
 from txnlog_testing.checker.vocabulary import (
     CommitOffsets,
@@ -40,7 +40,7 @@ KEYS = (*INPUT, *OUTPUT)
 
 @dataclass(slots=True, eq=False)
 class _Transaction:
-    """Whose records these are, and what became of it."""
+    """A transaction: the writer of its records, and its outcome."""
 
     status: str = "open"
     entry: int = -1
@@ -49,7 +49,7 @@ class _Transaction:
 @dataclass(slots=True)
 class _Partition:
     records: list[tuple[int | None, _Transaction]] = field(default_factory=list)
-    """By offset; None is a marker."""
+    """Records by offset; None is a marker."""
 
     def stable(self) -> int:
         for offset, (_, owner) in enumerate(self.records):
@@ -111,7 +111,7 @@ class _World:
         self.events: list[Event] = []
         self.values = iter(range(1_000_000))
         self.late: list[Iterator[None]] = []
-        """What was sent by clients that are gone, and may still land."""
+        """Records sent by clients that are gone; they may still land."""
 
     def say(
         self, process: str, f: str, type_: str, value: list[MicroOperation] | None = None, **more: object
@@ -169,7 +169,7 @@ class _World:
         self.log.partitions[key].records[-1][1].entry = self.log.entry
 
     def transactional_writer(self, name: str, process: str) -> Steps:
-        """Write transactions of one entry, each in an epoch of its own, as whoever ended the one before."""
+        """Write transactions of one entry, each in an epoch of its own, as the client that ended the one before."""
         epoch = yield from self._init(name, process)
         for _ in range(self.rounds):
             tag = TransactionTag(name, epoch=epoch)
@@ -180,7 +180,7 @@ class _World:
             if what < 0.12:
                 self.say(process, "txn", "fail", error="aborted")
             elif what < 0.2:
-                # Nobody knows; it may land later, as long as nobody has fenced it.
+                # The outcome is unknown: it may land later, as long as no other client has fenced it.
                 self.late.append(self._landing(sends, name, epoch))
                 if self.rng.random() < 0.5:
                     self.say(process, "txn", "info", error="no answer")
@@ -242,7 +242,7 @@ class _World:
                 for _ in range(self.rng.randint(0, 5)):
                     yield
                 if self.rng.random() < 0.2:
-                    return  # and nobody ever ends it
+                    return  # and no client ever ends it
                 epoch = yield from self._init(name, name)
                 continue
             del self.log.open[name]

@@ -1,4 +1,4 @@
-"""What mutations look for in a generated history, and how they change it.
+"""How mutations select parts of a generated history, and how they change them.
 
 Of the checker only the vocabulary is used: what is to be found must not be chosen by who finds it.
 """
@@ -42,7 +42,7 @@ __all__ = [
 
 T = TypeVar("T")
 Record = tuple[int, Value]
-SOMEBODY = "somebody"
+NEWCOMER = "newcomer"
 """A process that generated histories do not have."""
 
 
@@ -179,8 +179,8 @@ def counted(events: list[Event]) -> list[Event]:
 
 
 def said(f: Function, type_: EventType, *value: MicroOperation, **more: object) -> Event:
-    """Return an event of somebody new."""
-    event = Event(process=SOMEBODY, type=type_, f=f, time_ns=0, value=value or None)
+    """Return an event of a new process."""
+    event = Event(process=NEWCOMER, type=type_, f=f, time_ns=0, value=value or None)
     return replace(event, **more)  # type: ignore[arg-type]
 
 
@@ -246,4 +246,4 @@ def pairs_of(op: WrittenBy) -> list[tuple[Send, Send]]:
 
 
 Mutation = Callable[[HistoryView], "list[Event] | None"]
-"""Returns a history with one thing wrong; None: there is no occasion."""
+"""Returns a history with one thing wrong, or None if there is no occasion."""

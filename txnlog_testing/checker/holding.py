@@ -30,7 +30,7 @@ class OpenTransactions:
                     self._of.setdefault(key, _Intervals()).add(one, over[one])
 
     def may_hold(self, key: Key, look: Operation, stall_ns: int = 0) -> bool:
-        """Return whether one may have been open while somebody looked, or ended less than a time before."""
+        """Return whether one may have been open while a reader looked, or ended less than a time before."""
         found = self._of.get(key)
         return found is not None and found.overlaps(look, stall_ns)
 

@@ -10,7 +10,7 @@ from txnlog_testing.checker.history_view import Mutation
 __all__ = ["MUTATIONS", "finds"]
 
 MUTATIONS: dict[str, tuple[Mutation, frozenset[AnomalyClass]]] = {}
-"""By name: what it does, and the classes of which one must be found."""
+"""Mutations by name: the function, and the classes of which one must be found."""
 
 
 def finds(*classes: AnomalyClass) -> Callable[[Mutation], Mutation]:

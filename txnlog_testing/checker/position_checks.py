@@ -87,7 +87,7 @@ def _is_stale(
         return
     newest = found.known[place]
     may = [] if offset is None else found.by_offset.get(offset, [])
-    # Whoever ended before the newest one began was overwritten by it.
+    # Operations that ended before the newest one began were overwritten by it.
     if any(
         one is newest or (one.completed > newest.began and one.outcome is not EventType.FAIL) for one in may
     ):

@@ -82,7 +82,7 @@ def runs_of(evidence: Evidence) -> list[Run]:
                     found.append(run)
                 run.steps.append((one, poll))
         if one.told == NEVER and one.outcome is EventType.INFO:
-            own.clear()  # the process died: whoever goes on under its name begins anew
+            own.clear()  # the process died: its successor under the same name begins anew
     return found
 
 
@@ -104,7 +104,7 @@ def _set_anew(
 
 
 class Coverage:
-    """What readers have been through in one partition: what was lost there, they would have seen."""
+    """The coverage of readers in one partition: they would have seen the records that were lost there."""
 
     def __init__(self, evidence: Evidence, runs: list[Run]) -> None:
         # A snapshot passes over what is open, which may be committed later.
@@ -114,7 +114,7 @@ class Coverage:
         offsets = sorted(run.bounds() for run in passed)
         self._starts: list[int] = []
         self._ends: list[int] = []
-        """Of offsets; the end is the largest of those up to it."""
+        """Starts of offsets; the end is the largest of those up to it."""
         for start, end in offsets:
             self._starts.append(start)
             self._ends.append(max(end, self._ends[-1] if self._ends else -1))
@@ -224,7 +224,7 @@ def _went_back(
 def _skipped(
     run: Run, gap: list[Written], operations: tuple[Operation, Operation], *, inside: bool
 ) -> Iterator[Anomaly]:
-    # What nobody has read is lost; this is about what others have.
+    # Records that no reader has read are lost; this is about records that others have read.
     gap = [found for found in gap if found.is_read]
     if gap:
         cls = AnomalyClass.INT_POLL_SKIP if inside else AnomalyClass.POLL_SKIP
@@ -254,7 +254,7 @@ def _by_commit(evidence: Evidence, run: Run) -> Iterator[Anomaly]:
     seen: dict[int, Operation] = {}
     writers: set[Operation] = set()
     latest: Operation | None = None
-    """Of the writers seen so far, the one that began last."""
+    """The last to begin of the writers seen so far."""
     latest_in: Operation | None = None
     first_end, last_begin, last_reader = NEVER, -1, None
     for one, poll in run.steps:

@@ -46,10 +46,7 @@ class HistoryWriter:
     Parameters
     ----------
     path : str or Path
-        Of the file; its folder is made. Each process has a file of its own: see :meth:`in_directory`. What a dead process left of a
-        last line is cut off.
-    clock : callable
-        Returns ns. All writers of a history share the clock; the default is the machine's since its start, which all
+        Of the file; its folder is made. Each process has a file of its own: see :meth:`in_directory`. An unfinished last line of a dead process is cut off. All writers of a history share the clock; the default is the machine's since its start, which all
         processes on it have in common.
     """
 
@@ -173,11 +170,11 @@ class Recording:
         self._end(EventType.OK, value, None)
 
     def fail(self, error: object = None, value: Sequence[MicroOperation] | None = None) -> None:
-        """Say that it definitely did not happen. What it polled counts all the same."""
+        """Say that it definitely did not happen. The records that it polled count all the same."""
         self._end(EventType.FAIL, value, error)
 
     def info(self, error: object = None, value: Sequence[MicroOperation] | None = None) -> None:
-        """Say that nobody knows whether it happened."""
+        """Say that it is unknown whether it happened."""
         self._end(EventType.INFO, value, error)
 
     def _end(self, type_: EventType, value: Sequence[MicroOperation] | None, error: object) -> None:

@@ -16,7 +16,7 @@ __all__ = ["check_identities", "check_sends"]
 def check_sends(evidence: Evidence) -> Iterator[Anomaly]:
     """Yield nonmonotonic-send, int-nonmonotonic-send and int-send-skip."""
     last: dict[tuple[str, Key], tuple[int, Operation]] = {}
-    """By process and key: the largest offset of what it was told to be there."""
+    """The largest offset that it was told to be there, by process and key."""
     for one in evidence.operations:
         places: dict[Key, list[tuple[int, Value]]] = {}
         for send, found in evidence.values_of(one):
@@ -29,7 +29,7 @@ def check_sends(evidence: Evidence) -> Iterator[Anomaly]:
             yield from _skips(evidence, one, key, [offset for offset, _ in records])
             before = last.get((one.process, key))
             first_offset, value = min(records)
-            # What an earlier attempt may have written was not sent by this operation.
+            # This operation did not send the records of an earlier attempt.
             if before is not None and first_offset <= before[0] and one.began == one.invoked:
                 what = f"{value!r} of {key} at {first_offset}, sent by {one}, is not behind what {before[1]} had sent: {before[0]}"
                 yield Anomaly(

@@ -64,7 +64,7 @@ def _check_record(
     found = evidence.written(key, value)
     if not found.writers:
         if topic_of(key) in evidence.sent_topics:
-            what = f"{key} at {offset} has {value!r}, which nobody sent"
+            what = f"{key} at {offset} has {value!r}, which no client sent"
             yield _anomaly(AnomalyClass.UNWRITTEN, what, found, [polled.operation])
         return
     if not polled.is_committed_only:
@@ -82,7 +82,7 @@ def _check_record(
 
 
 def check_writes(evidence: Evidence, runs: list[Run], wholes: WholeReads) -> Iterator[Anomaly]:
-    """Yield lost-write, and unseen: what was acknowledged, and nobody read."""
+    """Yield lost-write, and unseen: acknowledged values that no reader read."""
     committed_only = {
         key for polled in evidence.polls if polled.is_committed_only for key in polled.poll.records
     }
@@ -107,7 +107,7 @@ def check_writes(evidence: Evidence, runs: list[Run], wholes: WholeReads) -> Ite
             in_order = send.key in behind and not one.unordered and one.f is Function.TXN
             if in_order or _is_owed(one, found, coverage.get(send.key)):
                 lost.add(id(found))
-                what = f"{send.value!r} of {send.key} was committed by {one}, and nobody read it, though what is behind it was read"
+                what = f"{send.value!r} of {send.key} was committed by {one}, and no reader read it, though the records behind it were read"
                 yield _anomaly(AnomalyClass.LOST_WRITE, what, found, [one])
                 continue
             whole = last_whole.get(send.key)

@@ -1,4 +1,4 @@
-"""What a history is made of: events, and what they say was sent, read, committed and observed.
+"""Vocabulary of a history: events, and what they say was sent, read, committed and observed.
 
 A history is what clients saw of a log, from outside: nothing in it is taken from the log's own files. It is a list of
 events. An *operation* is an ``invoke`` and, later, the completion of the same process:
@@ -8,7 +8,7 @@ events. An *operation* is an ``invoke`` and, later, the completion of the same p
 ``fail``
     It definitely did not: nothing of it is, or will be, there.
 ``info``
-    Nobody knows: an error that leaves it open, or the process died. An operation without a completion is ``info``.
+    Unknown: an error that leaves it open, or the process died. An operation without a completion is ``info``.
 
 An error that is recorded as ``fail`` although it left things open makes false alarms; ``info`` never does. A process has one
 operation under way at a time; an ``invoke`` while one is makes the one before ``info``.
@@ -68,7 +68,7 @@ def topic_of(key: Key) -> str:
 
 
 class EventType(StrEnum):
-    """What an event says of its operation."""
+    """The kinds of events of an operation."""
 
     INVOKE = "invoke"
     OK = "ok"
@@ -77,7 +77,7 @@ class EventType(StrEnum):
 
 
 class Function(StrEnum):
-    """What an operation is."""
+    """The kinds of operations."""
 
     SEND = "send"
     """Records sent outside of a transaction: each is there by itself."""
@@ -100,7 +100,7 @@ class Function(StrEnum):
     CRASH = "crash"
     """The process lost what it had in memory. Its next operation is that of a new reader."""
     QUIESCE = "quiesce"
-    """Nothing is under way any more: what is unknown is decided, though nobody knows how."""
+    """Nothing is under way any more: unknown operations are decided, but the history does not tell how."""
 
 
 class Order(StrEnum):
@@ -108,7 +108,7 @@ class Order(StrEnum):
 
     OFFSET = "offset"
     COMMIT = "commit"
-    """By the entry that made them visible, then by offset; a poll then never shows a part of a transaction."""
+    """Order of the entries that made the records visible, then of offsets; a poll then never shows a part of a transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ class Event:
     error : str, optional
         For people.
     index : int
-        Place in the history; given by whoever reads it.
+        Place in the history; given by the reader of the history.
     """
 
     process: str

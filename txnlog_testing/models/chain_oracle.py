@@ -1,7 +1,7 @@
 """Holds what writers were told against the chain itself, read entry by entry from the store.
 
 Each piece of work has a mark of its own: the ``digest`` of what it appends. So what is in the log is known without
-trusting intents, windows or anybody's answer.
+trusting intents, windows or any client's answer.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Report(NamedTuple):
     answer: str
     """``done``, ``unknown``, or ``failed``."""
     entry: int = -1
-    """Of a done one."""
+    """Entry of a done one."""
     offsets: tuple[tuple[int, int], ...] = ()
-    """Of a done one: (partition, first offset), sorted."""
+    """Pairs (partition, first offset) of a done one, sorted."""
     detail: str = ""
-    """Of others: what was said."""
+    """The error of any other one."""
 
 
 class Landed(NamedTuple):
@@ -49,7 +49,7 @@ class Chain(NamedTuple):
 
     state: LogState
     landed: dict[str, list[Landed]]
-    """By mark."""
+    """The landed records, by mark."""
     problems: list[str]
 
 
@@ -114,7 +114,7 @@ def check_reports(chain: Chain, reports: Iterable[Report]) -> list[str]:
         if before is not None and before.answer != "unknown":
             problems.append(f"{report.mark} was answered twice: {before}, {report}")
         last[report.mark] = report
-    problems += [f"{mark} is in the log and nobody sent it" for mark in chain.landed if mark not in last]
+    problems += [f"{mark} is in the log and no client sent it" for mark in chain.landed if mark not in last]
     for mark, report in last.items():
         found = chain.landed.get(mark, [])
         if len(found) > 1:

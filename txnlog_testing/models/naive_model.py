@@ -31,7 +31,7 @@ __all__ = ["Expected", "NaiveModel", "Record"]
 
 @dataclass
 class Record:
-    """What is at one offset."""
+    """The content of one offset."""
 
     offset: int
     kind: str
@@ -45,12 +45,12 @@ class Record:
 
 @dataclass(frozen=True)
 class Expected:
-    """What becomes of an intent."""
+    """The expected outcome of an intent."""
 
     verdict: str
     """``included``, ``done``, or the name of the error's class."""
     entry: int | None = None
-    """Of a ``done``."""
+    """Entry of a ``done``."""
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
     """First offsets of what the intent gave or had given offsets to."""
 
@@ -75,7 +75,7 @@ class _Id:
     producer_id: int
     epoch: int
     timeouts: tuple[int, int]
-    """Of transactions with offsets, and of those without."""
+    """Timeouts of transactions with offsets, and of those without."""
     last_end: tuple[int, str, str, int] | None = None
     """(epoch, outcome, cause, entry)."""
     staged: list[tuple[TopicPartition, int]] = field(default_factory=list)
@@ -87,7 +87,7 @@ class _Id:
 
 
 Placed = list[tuple[TopicPartition, PendingPartition, "_Sent | None"]]
-"""What an append asks for, with what the log already has of it."""
+"""The batches of an append, with what the log already has of each."""
 
 
 class NaiveModel:
@@ -96,11 +96,11 @@ class NaiveModel:
     def __init__(self) -> None:
         self.log: dict[TopicPartition, list[Record]] = {}
         self.topics: dict[str, CreateTopic] = {}
-        """By name, as they were made."""
+        """Topics by name, in the order of their creation."""
         self.counts: dict[str, int] = {}
         """Partitions by topic id."""
         self.columns: dict[str, list[dict[str, str]]] = {}
-        """What was added to a topic, as names to types: one for each version of its schema after the first."""
+        """Columns that were added to a topic, as names to types: one mapping for each version of its schema after the first."""
         self.ids: dict[str, _Id] = {}
         self.sent: dict[tuple[int, int, TopicPartition], list[_Sent]] = {}
         self.next_producer_id = 0
@@ -108,11 +108,11 @@ class NaiveModel:
         """(version, entry)."""
         self.checkpoint = -1
         self.intents: dict[str, Expected] = {}
-        """What was included, with its entry."""
+        """The intents that were included, with their entry."""
         self.time_ms = 0
         """Log time of the entry that is being made."""
 
-    # What a reader can ask.
+    # Questions of a reader.
 
     def log_end(self, key: TopicPartition) -> int:
         """Return the offset of the next record."""
@@ -177,7 +177,7 @@ class NaiveModel:
         allowed = known.timeouts[how == "staged"]
         return allowed, known.timed[1] + allowed
 
-    # What a writer can do.
+    # Actions of a writer.
 
     def commit(self, intent: Intent, entry: int, time_ms: int = 0) -> Expected:
         """Return what must become of ``intent`` in entry ``entry`` of that log time, and do it if it is included."""
@@ -235,7 +235,7 @@ class NaiveModel:
         known.timeouts = timeouts
 
     def _end_for_another(self, action: EndTransaction, entry: int) -> Expected:
-        """End somebody else's transaction: only one that is open, prepared ones by force, others when their time is over."""
+        """End another client's transaction: only one that is open, prepared ones by force, others when their time is over."""
         known = self.ids.get(action.transactional_id)
         if known is None or known.producer_id != action.producer_id:
             raise _No("NotFoundError")
@@ -416,9 +416,13 @@ class NaiveModel:
             raise _No("ConflictError")
         if any(part.partition >= count for part in append.partitions):
             raise _No("NotFoundError")
+        found = []
         for part in append.partitions:
             key = TopicPartition(topic_id, part.partition)
-            yield key, part, self._known(producer, key, part) if producer else None
+            found.append((key, part, self._known(producer, key, part) if producer else None))
+        if len({known is None for _, _, known in found}) > 1:
+            raise _No("OutOfOrderSequenceError")  # a repeat in part
+        yield from found
 
     def _has(self, producer: ProducerRef, key: TopicPartition, part: PendingPartition) -> bool:
         """Return whether the log remembers exactly this append."""

@@ -44,7 +44,7 @@ class Batch(NamedTuple):
     last_offset: int
     """Offset of its last record (inclusive)."""
     producer_id: int = NO_PRODUCER
-    """Who wrote it; NO_PRODUCER when nobody in particular."""
+    """Id of the producer that wrote it; NO_PRODUCER when it has none."""
     transactional: bool = False
     """Whether it belongs to a transaction."""
     marker: Outcome | None = None
@@ -73,7 +73,7 @@ class Wording(StrEnum):
     PRODUCER_AT_HEAD = "producer-at-head"
     """When the head's producer id equals the batch's, and the head's first offset has passed."""
     UP_TO_LAST_OFFSET = "up-to-last-offset"
-    """All that began up to the batch's last offset, whoever wrote it: Kafka's consumer, and this project."""
+    """All that began up to the batch's last offset, of any writer: Kafka's consumer, and this project."""
 
 
 def batch_columns(batches: Iterable[Batch]) -> BatchColumns:
@@ -168,7 +168,7 @@ def range_filter(columns: BatchColumns, aborted: Iterable[AbortedTransaction]) -
 
 
 class CompletedFetch:
-    """What Kafka's consumer does with one fetched range of a partition, markers and all.
+    """How Kafka's consumer treats one fetched range of a partition, markers and all.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Clients of a simulated history that have to do with subscriptions: whoever shares one, and whoever makes output of it."""
+"""Clients of a simulated history that have to do with subscriptions: those that share one, and those that make output of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from txnformat.core.drafts import replace
 from txnformat.core.intents import Acks, Action, Intent, Write
 from txnformat.core.ranges import Ranges
 from txnformat.core.state import LogState
@@ -18,9 +17,10 @@ from txnformat.core.subscriptions.operations import (
     SubscriptionStart,
 )
 from txnformat.errors import TxnLogError
+from txnformat.persistent import replace
 from txnformat.types import TopicPartition
-from txnlog_testing.simulator.ack_ledger import AckClaim
 from txnlog_testing.simulator.clients import Client
+from txnlog_testing.simulator.ledgers.acks import AckClaim
 from txnlog_testing.simulator.transactions import TIMEOUTS, Decisions, TransactionalClient
 
 __all__ = ["ACK_HITS", "ACK_KINDS", "AcknowledgingClient", "SharingClient", "WorkingClient", "ack_client"]
@@ -40,17 +40,17 @@ ACK_HITS = frozenset(
         "subscription deleted",
     }
 )
-"""What histories with subscriptions must have met."""
+"""Events that histories with subscriptions must have met."""
 ACK_KINDS = ("sharing", "acknowledging", "acknowledging", "working", "working", "working")
-"""What the clients of such a history are drawn from."""
+"""The kinds from which the clients of such a history are drawn."""
 
 INPUT, OUTPUT = "orders", "audit"
 SHARED, WORK = "shared", "work"
-"""A subscription in which everybody does what they like, and one whose records are made into output."""
+"""A subscription in which every client acts without regard to the others, and one whose records are made into output."""
 
 
 def _some_acks(rng: random.Random, state: LogState) -> Acks | None:
-    """Return what somebody acknowledges of the shared subscription; often it is not free any more."""
+    """Return an acknowledgement of the shared subscription; often its records are not free any more."""
     topic_id = state.topic_ids.get(INPUT)
     if topic_id is None:
         return None
@@ -138,7 +138,7 @@ class WorkingClient(TransactionalClient):
         (append,) = write.appends
         assert self.claim is not None
         self.claim(append.partitions[0].digest, AckClaim((topic_id, WORK), number, tuple(taken)))
-        # One by one: a cumulative acknowledgement passes over what somebody else has acknowledged meanwhile.
+        # One by one: a cumulative acknowledgement passes over records that another client has acknowledged meanwhile.
         ranges = tuple(Ranges.of([(offset, offset + 1) for offset in taken]).pairs())
         work = Acks(topic_id, WORK, AckMode.INDIVIDUAL, (AckedPartition(number, ranges),))
         return replace(write, acks=(work,))

@@ -10,11 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from txnformat import keys
 from txnformat.core.intents import Action, CommitResult, Intent, SealSegments, TakeCheckpoint
 from txnformat.core.operations import Seal
 from txnformat.errors import CorruptDataError, FormatError, InternalError, StorageError, TxnLogError
-from txnformat.protocol.bundles import bundle_due, write_bundles
 from txnformat.protocol.commit import Answers, CommitSettings, commit_group
 from txnformat.protocol.effects import ReadClock, Sleep, Steps, Times
 from txnformat.protocol.expiry import Watch
@@ -22,6 +20,7 @@ from txnformat.protocol.follow import open_view, refresh
 from txnformat.protocol.pace import Pace
 from txnformat.protocol.sealing import list_segments, write_segments
 from txnformat.protocol.snapshots import write_hint, write_snapshot
+from txnformat.protocol.tail import bundle_due, write_bundles
 from txnformat.protocol.view import View
 from txnformat.reading.sealed import SidecarCache
 from txnlog_testing.simulator.clients import Client
@@ -29,12 +28,9 @@ from txnlog_testing.simulator.compacting import compacted
 from txnlog_testing.simulator.oracle import Oracle, is_definite
 from txnlog_testing.simulator.world import HistoryViolation, World
 
-__all__ = ["CommitStep", "Operator", "Protocol", "SimProcess"]
+__all__ = ["CommitStep", "Protocol", "SimProcess"]
 
 CommitStep = Callable[[View, Sequence[Intent], CommitSettings], Steps[tuple[View, Answers]]]
-
-DAY_MS = 86_400_000
-HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +53,7 @@ class SimProcess:
     clients: tuple[Client, ...] = ()
     takes_checkpoints: bool = False
     seal_share: float = 0.06
-    """Of the turns of a process that takes checkpoints."""
+    """Share of the turns of a process that takes checkpoints."""
     sidecars: SidecarCache | None = None
     """Reads what was sealed, without faults; a process that has it compacts."""
     ends_expired: bool = False
@@ -242,7 +238,7 @@ class SimProcess:
             if seal.segment_list is not None:
                 self.world.hits["segment list written"] += 1
         elif answer.kind == "seal-superseded":
-            self.world.hits["sealed by somebody else"] += 1
+            self.world.hits["sealed by another process"] += 1
 
     def _compact(self, view: View) -> Steps[None]:
         assert self.sidecars is not None
@@ -251,53 +247,12 @@ class SimProcess:
             yield from self._commit_one(view, action)
 
     def _commit_one(self, view: View, action: Action) -> Steps[CommitResult | TxnLogError]:
-        """Commit what nobody asks for again."""
+        """Commit intents that no client asks for again."""
         intent = Intent(self.world.new_id(), view.state.entry + 1, action)
         answer = (yield from self._commit(view, [intent]))[intent.intent_id]
         if not isinstance(answer, CommitResult) and not is_definite(answer):
             self.oracle.abandoned(intent)
         return answer
-
-
-@dataclass(slots=True, eq=False)
-class Operator:
-    """Deletes old entries by the rule (specification, section "Old entries"), and lets days pass."""
-
-    world: World
-    oracle: Oracle
-    boundary: int = 0
-    deleted: int = 0
-
-    def crashed(self) -> None:
-        """Nothing to forget: the operator never crashes."""
-
-    def main(self) -> Steps[None]:
-        """Truncate now and then until the history ends."""
-        while not self.world.is_finishing:
-            yield Sleep(self.world.rng.choice((50, 300)))
-            checkpoints = self.oracle.state.checkpoints
-            if len(checkpoints) == 2 and checkpoints[0].entry > self.boundary:
-                yield from self._truncate(checkpoints[0].entry)
-
-    def _truncate(self, boundary: int) -> Steps[None]:
-        world = self.world
-        newest = self.oracle.entries[boundary - 1].timestamp_ms
-        if world.time.now_ms - newest <= 7 * DAY_MS:
-            world.leap(7 * DAY_MS + HOUR_MS)
-            yield Sleep(world.rng.choice((1, 200)))
-        world.store.create(keys.boundary_key(boundary), b"{}")
-        self.boundary = boundary
-        world.note(f"operator puts the boundary at {boundary}")
-        yield Sleep(world.rng.choice((1, 200)))
-        world.leap(HOUR_MS + 60_000)
-        batch = max(1, (boundary - self.deleted) // 20)
-        while self.deleted < boundary and not world.is_finishing:
-            for _ in range(min(batch, boundary - self.deleted)):
-                world.store.delete(keys.entry_key(self.deleted))
-                self.deleted += 1
-            world.note(f"operator has deleted the entries below {self.deleted}")
-            world.hits["truncated"] += 1
-            yield Sleep(world.rng.choice((1, 30)))
 
 
 def _brief(answer: CommitResult | TxnLogError) -> str:

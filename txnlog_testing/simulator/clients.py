@@ -8,19 +8,20 @@ flight, and the next instance goes on from what the log says.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import pyarrow as pa
 
 from txnformat import keys
-from txnformat.core.drafts import replace
 from txnformat.core.intents import (
     Action,
     AllocateIds,
     AppRef,
     ChangeTopic,
     CommitResult,
+    EnableFeatures,
     Intent,
     PendingPartition,
     ProducerRef,
@@ -28,8 +29,9 @@ from txnformat.core.intents import (
     Write,
 )
 from txnformat.core.operations import AllocateProducerIds, CreateTopic
-from txnformat.core.state import LogState
+from txnformat.core.state import LIFECYCLE, LogState, TopicState
 from txnformat.errors import TxnLogError
+from txnformat.persistent import replace
 from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord, TopicPartition
 from txnlog_testing.simulator.oracle import is_definite
 
@@ -41,6 +43,7 @@ __all__ = [
     "StaleClient",
     "ToldClient",
     "TopicClient",
+    "Uploads",
     "create_topic",
 ]
 
@@ -50,9 +53,19 @@ PARTITIONS_MAX = 5
 FIELDS: tuple[object, ...] = ({"name": "n", "type": "int64"},)
 
 
+class Uploads(Protocol):
+    """Writes the files of appends, where a history has some."""
+
+    def __call__(
+        self, topic: TopicState, born: int, schema_id: int, records: Sequence[tuple[int, int, str]]
+    ) -> tuple[FileRecord, tuple[BatchRecord, ...]]:
+        """Write one file. ``records``: partition, number of records, and digest of each batch."""
+        ...
+
+
 @dataclass(slots=True, eq=False)
 class Client:
-    """What all clients share: intents that wait for a definite answer.
+    """The part that all clients share: intents that wait for a definite answer.
 
     Parameters
     ----------
@@ -67,6 +80,8 @@ class Client:
     pending: list[Intent] = field(default_factory=list)
     is_stopping: bool = False
     """Wants nothing new; set when the history ends."""
+    uploads: Uploads | None = field(default=None, kw_only=True)
+    """Where the files of appends are put. None: the files that appends name are not there, for nothing reads them."""
 
     @property
     def is_pending(self) -> bool:
@@ -122,6 +137,10 @@ class Client:
             BatchRecord(part.partition, 0, index, 1, part.records, 10, NO_TIMESTAMP_MS, NO_TIMESTAMP_MS)
             for index, part in enumerate(parts)
         )
+        if self.uploads is not None:
+            brought = [(part.partition, part.records, part.digest) for part in parts]
+            file, batches = self.uploads(topic, max(0, state.entry), file.schema_id, brought)
+            parts = tuple(replace(part, size=batch.size) for part, batch in zip(parts, batches, strict=True))
         return TopicAppend(topic.topic_id, topic.partitions, (file,), parts, batches)
 
     def _some_partitions(self, state: LogState) -> list[TopicPartition]:
@@ -148,10 +167,17 @@ def create_topic(name: str, partitions: int, topic_id: str) -> CreateTopic:
 class TopicClient(Client):
     """Creates the topics if they are missing; every process has one, and they race."""
 
+    create: Callable[[str, int, str], CreateTopic] = create_topic
+
     def plan(self, state: LogState) -> list[Action]:
         """Return one topic that this process has not seen yet."""
         missing = [(name, partitions) for name, partitions in TOPICS if name not in state.topic_ids]
-        return [create_topic(*missing[0], self.new_id())] if missing else []
+        if not missing:
+            return []
+        made = self.create(*missing[0], self.new_id())
+        if made.settings and LIFECYCLE not in state.features.reader:
+            return [EnableFeatures((LIFECYCLE,))]
+        return [made]
 
 
 @dataclass(slots=True, eq=False)
@@ -210,7 +236,7 @@ class IdempotentClient(Client):
         self.producer_id = None
 
     def crashed(self) -> None:
-        """Forget the ids: nobody else uses them."""
+        """Forget the ids: no other client uses them."""
         Client.crashed(self)
         self.producer_id, self.ids = None, []
 
@@ -234,7 +260,7 @@ class BulkClient(Client):
         newest = known.version if known else 0
         version = newest + 1 if choice < 0.8 or not known else newest if choice < 0.92 else max(0, newest - 1)
         app = AppRef("sim", self.app_id, version)
-        if choice > 0.7:
+        if choice > 0.7 or self.uploads is not None:
             return [Write(appends=(append,), app=app)]
         made = create_topic(f"made-{self.rng.randint(0, 4)}", 1, self.new_id())
         uuid = self.new_id()
@@ -250,10 +276,10 @@ class BulkClient(Client):
 
 @dataclass(slots=True, eq=False)
 class ToldClient(Client):
-    """Appends to a topic of which it was told by whoever created it, often before its own view has it."""
+    """Appends to a topic of which it was told by its creator, often before its own view has it."""
 
     told: Callable[[], LogState] | None = None
-    """Returns what everybody else knows."""
+    """Returns the knowledge of all other clients."""
 
     def plan(self, state: LogState) -> list[Action]:
         """Append to the newest topic."""

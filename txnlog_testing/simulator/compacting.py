@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from txnformat import keys
-from txnformat.core.drafts import replace
 from txnformat.core.intents import ReplaceSegments
 from txnformat.core.sealing.sidecar import RUN_ROW, BatchOutcome
 from txnformat.core.state import LIFECYCLE, LogState, TopicState
-from txnformat.persistent import Rows
+from txnformat.persistent import Rows, replace
 from txnformat.protocol.effects import Steps
 from txnformat.reading.compacting import Source
 from txnformat.reading.replacing import Work, create_runs, replacement
@@ -24,7 +23,7 @@ __all__ = ["COMPACTION_HITS", "compacted"]
 COMPACTION_HITS = frozenset(
     {"answer replace-superseded", "compacted", "compacted once more", "segments listed"}
 )
-"""What histories with removals must have met."""
+"""Events that histories with removals must have met."""
 PARTS_MAX = 4
 
 

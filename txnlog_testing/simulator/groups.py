@@ -1,6 +1,6 @@
-"""Clients of a simulated history that have to do with consumer groups: members, committers, and whoever makes output.
+"""Clients of a simulated history that have to do with consumer groups: members, committers, and makers of output.
 
-What each asks for may be wrong by the time that it is decided, and often is; the judges know what must come of it.
+Each request may be outdated by the time that it is decided, and often is; the judges know the correct outcome.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from txnformat.core.drafts import replace
 from txnformat.core.groups.operations import NO_OFFSET, JoinGroup, OffsetCommit, PositionCommit
 from txnformat.core.groups.state import GroupState
 from txnformat.core.intents import (
@@ -27,9 +26,10 @@ from txnformat.core.intents import (
 from txnformat.core.lifecycle.idle import expirable
 from txnformat.core.state import LogState
 from txnformat.errors import TxnLogError
+from txnformat.persistent import replace
 from txnformat.types import Outcome, TopicPartition
 from txnlog_testing.simulator.clients import BulkClient, Client
-from txnlog_testing.simulator.group_ledger import Claim
+from txnlog_testing.simulator.ledgers.groups import Claim
 from txnlog_testing.simulator.transactions import TIMEOUTS, Decisions, TransactionalClient
 
 __all__ = [
@@ -66,10 +66,10 @@ GROUP_HITS = frozenset(
         "transactional id expired",
     }
 )
-"""What histories with groups must have met."""
+"""Events that histories with groups must have met."""
 
 GROUPS = ("g-0", "g-0", "g-0", "g-1")
-"""Those in which everybody does what they like."""
+"""Groups in which every client acts without regard to the others."""
 INPUT, OUTPUT = "orders", "audit"
 INPUT_MAX = 4
 """Most offsets that one output is made of."""
@@ -81,13 +81,13 @@ KINDS = (
     ("member", "member", "member", "sending"),
     ("placing", "placing", "placing", "committing", "forgetting"),
 )
-"""What the clients of one history are drawn from: few kinds each, so that they meet."""
+"""The kinds from which the clients of one history are drawn: few kinds each, so that they meet."""
 
 _NONE = GroupState()
 
 
 def _some_offsets(client: Client, state: LogState, generation: int | None) -> GroupOffsets | None:
-    """Return positions that somebody commits for one of the common groups; None while there is no topic."""
+    """Return positions that a client commits for one of the common groups; None while there is no topic."""
     rng = client.rng
     topics = sorted(state.topics.values(), key=lambda one: (one.created_entry, one.topic_id))[:2]
     if not topics:
@@ -203,7 +203,7 @@ class ForgettingClient(Client):
         )
         if wanted is None:
             return []
-        # What was made of the input of the others' groups would be made once more.
+        # Output made of the input of the others' groups would be made once more.
         groups = tuple(name for name in wanted.expire.groups if name in GROUPS)
         wanted = replace(wanted, expire=replace(wanted.expire, groups=groups))
         return [wanted] if any((groups, wanted.expire.transactional_ids, wanted.expire.producers)) else []
@@ -224,7 +224,7 @@ class TransformingClient(TransactionalClient):
     """Tells the judge what a record is made of."""
     generation: int | None = None
     key: TopicPartition | None = None
-    """What the open transaction reads."""
+    """The input of the open transaction."""
     base: int = NO_OFFSET
     """The committed position that it began with."""
     position: int = 0
@@ -232,7 +232,7 @@ class TransformingClient(TransactionalClient):
     owed: bool = False
     """Whether the position is still to be sent."""
     asked: tuple[TopicPartition, int, int] | None = None
-    """Of the write that waits: what it reads, the committed position, and how far it goes."""
+    """The write that waits: its input partition, the committed position, and the end of its input."""
 
     def plan(self, state: LogState) -> list[Action]:
         """Join if it must; send the position that it owes; else what transactional producers do."""
@@ -281,7 +281,7 @@ class TransformingClient(TransactionalClient):
                 return None
             key = TopicPartition(state.topic_ids[INPUT], self.rng.randint(0, 1))
             group = state.groups.get(self.group, _NONE)
-            # A stable read: whoever has something pending there may still move it.
+            # A stable read: a client with a pending position there may still move it.
             if group.pending_in(key) or (self.is_member and group.generation != self.generation):
                 return None
             base = int(group.value(key))

@@ -101,7 +101,7 @@ class Hand:
         return made, apply(state, made.entry, sha256_hex(made.data))
 
     def others_commit(self, state: LogState, *intents: Intent) -> LogState:
-        """Store the entry with which somebody else commits ``intents`` after ``state``; returns the state after it."""
+        """Store the entry with which another client commits ``intents`` after ``state``; returns the state after it."""
         made, after = self.entry(state, *intents)
         self.objects[keys.entry_key(after.entry)] = made.data
         return after

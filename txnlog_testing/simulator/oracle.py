@@ -20,15 +20,21 @@ from txnformat.core.entry import CommitEntry, decode_entry, sha256_hex
 from txnformat.core.fold import apply
 from txnformat.core.intents import CommitResult, EndTransaction, Included, Intent, RemoveTopic, Write
 from txnformat.core.invariants import check_state, check_whole
-from txnformat.core.lifecycle.operations import DeleteTopic
+from txnformat.core.lifecycle.operations import (
+    AdvanceErasure,
+    CompleteErasure,
+    DeleteTopic,
+    RequestErasure,
+)
 from txnformat.core.operations import Append, AppVersion, Cause, EndTxn, InitProducer, PrepareTxn
 from txnformat.core.snapshot.codec import state_digest
 from txnformat.core.state import LogState
 from txnformat.errors import CommitStateUnknownError, StorageError, TxnLogError
 from txnformat.protocol.view import View
 from txnformat.reading.sealed import SidecarCache
+from txnformat.segments.payload import head_of
 from txnformat.types import Outcome, TopicPartition
-from txnlog_testing.simulator.ledger import Ledger
+from txnlog_testing.simulator.ledgers.ledger import Ledger
 from txnlog_testing.simulator.world import HistoryViolation, Sender
 
 __all__ = ["Oracle", "is_definite"]
@@ -67,16 +73,18 @@ class Oracle:
         """``states[n + 1]`` is the state after entry n."""
         self.entries: list[CommitEntry] = []
         self.senders: dict[bytes, Sender] = {}
+        self.recreated: list[int] = []
+        """Slots that were deleted, and that a writer has created again."""
         self._hits = hits
         self._landed: dict[str, int] = {}
         self._placed: dict[str, tuple[int, TopicPartition, int]] = {}
-        """By digest of the data: entry, partition, first offset."""
+        """Places by digest of the data: entry, partition, first offset."""
         self._sequences: set[tuple[TopicPartition, int, int, int]] = set()
         self._denied: dict[str, str] = {}
         self._in_doubt: set[str] = set()
         self._digests: dict[int, str] = {}
         self._calls: dict[str, Sequence[Intent]] = {}
-        """What each process asked for last."""
+        """The last request of each process."""
 
     @property
     def state(self) -> LogState:
@@ -95,11 +103,12 @@ class Oracle:
         before = self.state
         if slot <= before.entry:
             self._hits["deleted slot created again"] += 1
-            return  # not part of the chain: nobody may take it for a part of it
+            self.recreated.append(slot)
+            return  # not part of the chain: no client may take it for a part of it
         if slot != before.entry + 1:
             raise HistoryViolation(f"entry {slot} was created while the tip was {before.entry}")
         entry = decode_entry(data, slot)
-        after = apply(before, entry, sha256_hex(data))
+        after = apply(before, entry, sha256_hex(head_of(data)))
         problems = check_state(before, entry, after)
         if problems:
             raise HistoryViolation(f"entry {slot} breaks invariants: {problems}")
@@ -136,7 +145,7 @@ class Oracle:
             raise HistoryViolation(f"entry {entry.entry} is more than 30 s ahead of its writer's store time")
 
     def _check_order(self, entry: CommitEntry, group: Sequence[Intent]) -> None:
-        """Check that nobody is timed out by the very process, and in the very entry, that could have held its commit."""
+        """Check that no producer is timed out by the very process, and in the very entry, that could have held its commit."""
         ended = {
             (op.producer_id, op.epoch)
             for op in entry.operations
@@ -185,7 +194,7 @@ class Oracle:
         return len(self.states) - 1
 
     def abandoned(self, intent: Intent) -> None:
-        """Note that whoever waited for an answer is gone."""
+        """Note that the client that waited for an answer is gone."""
         self._in_doubt.add(intent.intent_id)
 
     def answered(self, intent: Intent, answer: Answer, since: int) -> None:
@@ -252,6 +261,8 @@ class Oracle:
                 isinstance(op, DeleteTopic) and op.topic_id == intent.action.topic_id
                 for op in entry.operations
             )
+        if isinstance(intent.action, RequestErasure | AdvanceErasure | CompleteErasure):
+            return self._is_erased_in(entry, intent.action)
         write = intent.action
         if not isinstance(write, Write):
             return False
@@ -287,6 +298,26 @@ class Oracle:
         found = {key: where[2] for key, where in placed.items() if where is not None}
         return bool(placed) and found == result.offsets
 
+    def _is_erased_in(
+        self, entry: CommitEntry, action: RequestErasure | AdvanceErasure | CompleteErasure
+    ) -> bool:
+        """Return whether another process was faster with an erasure."""
+        match action:
+            case RequestErasure():
+                return any(
+                    isinstance(op, RequestErasure)
+                    and (op.topic_id, op.condition) == (action.topic_id, action.condition)
+                    for op in entry.operations
+                )
+            case AdvanceErasure():
+                known = self.states[entry.entry + 1].erasures[action.erasure_id]
+                return known.rewritten_entry == entry.entry
+            case CompleteErasure():
+                return any(
+                    isinstance(op, CompleteErasure) and op.erasure_id == action.erasure_id
+                    for op in entry.operations
+                )
+
     def seen(self, process: str, before: View | None, view: View, *, deep: bool) -> None:
         """Judge a view that a call has returned; ``deep`` compares the whole state."""
         state = view.state
@@ -312,7 +343,7 @@ class Oracle:
 
 
 def _is_ended_in(entry: CommitEntry, action: EndTransaction) -> bool:
-    """Return whether an entry aborts a transaction, whoever did it."""
+    """Return whether an entry aborts a transaction, for any cause."""
     who = (action.producer_id, action.epoch)
     for op in entry.operations:
         if isinstance(op, EndTxn) and (op.producer_id, op.epoch) == who:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from txnformat.admin.trimming import count_trim
-from txnformat.core.intents import Action, EnableFeatures, MarkVacuum, RemoveTopic
+from txnformat.core.intents import Action, EnableFeatures, FreePartitions, MarkVacuum, RemoveTopic
 from txnformat.core.state import LIFECYCLE, LogState
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.reading.sealed import SidecarCache
@@ -21,18 +21,20 @@ REMOVAL_HITS = frozenset(
         "answer trim-superseded",
         "answer upload-expired",
         "answer vacuum-superseded",
+        "ended by a removal by force",
         "ended by the deletion of a topic",
         "floor moved",
+        "prepared transaction lost a partition",
         "prepared transaction lost a topic",
         "topic deleted",
         "trimmed",
         "trimmed inside a segment",
     }
 )
-"""What histories with removals must have met."""
+"""Events that histories with removals must have met."""
 
 YOUNG_MAX = 40
-"""Of what was born so many entries ago at most, a vacuum's mark takes something now and then."""
+"""Age limit in entries: a vacuum's mark now and then takes objects that are no older."""
 
 
 @dataclass(slots=True, eq=False)
@@ -52,8 +54,10 @@ class RemovingClient(Client):
         choice = self.rng.random()
         if choice < 0.3:
             return []
-        if choice < 0.75:
+        if choice < 0.68:
             return self._trim(state)
+        if choice < 0.75:
+            return self._free(state)
         return self._mark(state) if choice < 0.95 else self._delete(state)
 
     def _trim(self, state: LogState) -> list[Action]:
@@ -70,6 +74,21 @@ class RemovingClient(Client):
         action = count_trim(self.sidecars, state, topic, wanted)
         return [] if action is None else [action]
 
+    def _free(self, state: LogState) -> list[Action]:
+        """End what undecided transactions have below some offsets of one topic, as a removal by force does."""
+        if not state.topics:
+            return []
+        topic = state.topics[self.rng.choice(sorted(state.topics))]
+        ends = []
+        for number in range(topic.partitions):
+            partition = state.partition(TopicPartition(topic.topic_id, number))
+            if partition.last_stable_offset < partition.log_end and self.rng.random() < 0.7:
+                ends.append((number, self.rng.randint(partition.last_stable_offset + 1, partition.log_end)))
+        if not ends:
+            return []
+        prepared = _prepared(state) if self.rng.random() < 0.7 else ()
+        return [FreePartitions(topic.topic_id, tuple(ends), prepared)]
+
     def _mark(self, state: LogState) -> list[Action]:
         floor = state.entry - self.rng.choice((0, self.rng.randint(1, YOUNG_MAX)))
         return [MarkVacuum(floor)] if floor > 0 else []
@@ -78,13 +97,17 @@ class RemovingClient(Client):
         if not state.topics:
             return []
         topic_id = self.rng.choice(sorted(state.topics))
-        prepared = tuple(
-            name
-            for name in sorted(state.undecided)
-            if state.transactional_ids[name].status is TransactionStatus.PREPARED
-        )
+        prepared = _prepared(state)
         return [
             RemoveTopic(
                 topic_id, force=self.rng.random() < 0.6, prepared=prepared if self.rng.random() < 0.7 else ()
             )
         ]
+
+
+def _prepared(state: LogState) -> tuple[str, ...]:
+    return tuple(
+        name
+        for name in sorted(state.undecided)
+        if state.transactional_ids[name].status is TransactionStatus.PREPARED
+    )

@@ -11,26 +11,17 @@ import random
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cache
-from typing import NamedTuple
 
 from txnformat import keys
-from txnformat.core.assemble import assemble
-from txnformat.core.entry import CommitEntry, encode_entry, sha256_hex
-from txnformat.core.fold import apply
-from txnformat.core.intents import AllocateIds, AppRef, Intent, TakeCheckpoint, Write
-from txnformat.core.operations import Checkpoint, Upgrade
-from txnformat.core.snapshot.codec import encode_snapshot, state_digest
-from txnformat.core.state import FEATURES, INTENT_WINDOW_ENTRIES, LogState
-from txnformat.core.wire.bundle import BUNDLE_ENTRIES, encode_bundle
-from txnformat.core.wire.document import encode_json
-from txnformat.errors import InternalError
+from txnformat.core.intents import Intent
 from txnformat.protocol.commit import CommitSettings
-from txnformat.protocol.tail import bundle_key_of
 from txnformat.protocol.view import View
 from txnformat.reading.sealed import SidecarCache
+from txnformat.verify.live import live_objects
+from txnformat.verify.requests import Requests
 from txnlog_testing.simulator.acks import ACK_HITS, ACK_KINDS, ack_client
-from txnlog_testing.simulator.actors import Operator, Protocol, SimProcess
+from txnlog_testing.simulator.actors import Protocol, SimProcess
+from txnlog_testing.simulator.blocking import without_pools
 from txnlog_testing.simulator.clients import (
     BulkClient,
     Client,
@@ -39,13 +30,25 @@ from txnlog_testing.simulator.clients import (
     StaleClient,
     ToldClient,
     TopicClient,
+    create_topic,
 )
 from txnlog_testing.simulator.compacting import COMPACTION_HITS
+from txnlog_testing.simulator.contents import Contents, keyed_topic
 from txnlog_testing.simulator.groups import GROUP_HITS, KINDS, group_clients
-from txnlog_testing.simulator.ledger import Ledger
+from txnlog_testing.simulator.keeping import (
+    READER_JOBS,
+    TRUNCATION_HITS,
+    TRUNCATION_JOBS,
+    UPKEEP_HITS,
+    UPKEEP_JOBS,
+    Keeper,
+    Truncating,
+)
+from txnlog_testing.simulator.ledgers.ledger import Ledger
+from txnlog_testing.simulator.ledgers.rewrites import RewriteLedger
 from txnlog_testing.simulator.oracle import Oracle
+from txnlog_testing.simulator.past import LONG_PAST, SHORT_PAST, Past, empty_log, past_of
 from txnlog_testing.simulator.removing import REMOVAL_HITS, RemovingClient
-from txnlog_testing.simulator.store import EPOCH_MS
 from txnlog_testing.simulator.transactions import (
     TIMEOUTS,
     CleaningClient,
@@ -61,11 +64,9 @@ __all__ = ["REQUIRED_HITS", "History", "SimulationError", "run_histories", "run_
 STEPS_MIN = 150
 STEPS_MAX = 800
 SETTLE_STEPS_MAX = 20_000
-"""Steps within which everybody must have an answer once nothing goes wrong any more."""
+"""Steps within which every client must have an answer once nothing goes wrong any more."""
 WRITERS_MIN = 3
 TEN_YEARS_MS = 10 * 365 * 86_400_000
-PAST_BEYOND = 98
-"""Entries of a long past beyond the window of intent ids."""
 
 REQUIRED_HITS = frozenset(
     {
@@ -103,7 +104,7 @@ REQUIRED_HITS = frozenset(
         "read a bad bundle",
         "read a bundle",
         "sealed",
-        "sealed by somebody else",
+        "sealed by another process",
         "slot absent after no answer",
         "slot gone",
         "slot lost",
@@ -117,15 +118,14 @@ REQUIRED_HITS = frozenset(
         "timed out by the store's time",
         "timed out by watching",
         "timed out in a log whose time ran ahead",
-        "truncated",
         "verdict Done",
         "verdict Included",
         "verdict Rejected",
         "verdict Undecidable",
     }
 )
-REQUIRED_HITS |= GROUP_HITS | ACK_HITS | REMOVAL_HITS | COMPACTION_HITS
-"""What a run of a few hundred histories must have met, or it shows less than it seems to."""
+REQUIRED_HITS |= GROUP_HITS | ACK_HITS | REMOVAL_HITS | COMPACTION_HITS | TRUNCATION_HITS | UPKEEP_HITS
+"""Events that a run of a few hundred histories must have met, or it shows less than it seems to."""
 
 
 class SimulationError(AssertionError):
@@ -139,7 +139,7 @@ class SimulationError(AssertionError):
 
 @dataclass(slots=True)
 class History:
-    """What came of one seed."""
+    """The outcome of one seed."""
 
     seed: int
     steps: int
@@ -151,78 +151,6 @@ class History:
     """The trace, when it was asked for."""
 
 
-class _Past(NamedTuple):
-    """A log that had a long life before the history begins."""
-
-    format_data: bytes
-    empty: LogState
-    entries: tuple[tuple[CommitEntry, bytes], ...]
-    states: tuple[LogState, ...]
-    objects: dict[str, bytes]
-    bundles: dict[str, bytes]
-    stale: tuple[Intent, ...]
-    """Old intents without a natural key: the first ones landed, the others never did."""
-
-
-def _empty_log(rng: random.Random) -> tuple[bytes, LogState]:
-    log_id = f"{rng.getrandbits(32):08x}-0000-4000-8000-{rng.getrandbits(48):012x}"
-    data = encode_json({"format": 1, "log_id": log_id})
-    return data, LogState(log_id=log_id, entry_sha256=sha256_hex(data))
-
-
-@cache
-def _long_past() -> _Past:
-    """Return a log whose window of intent ids has begun to slide; the same for every history."""
-    rng = random.Random("a long past")
-    format_data, empty = _empty_log(rng)
-    state, time_ms = empty, EPOCH_MS - 10_000_000
-    entries: list[tuple[CommitEntry, bytes]] = []
-    states: list[LogState] = []
-    objects: dict[str, bytes] = {}
-
-    def land(entry: CommitEntry, data: bytes) -> None:
-        nonlocal state
-        state = apply(state, entry, sha256_hex(data))
-        entries.append((entry, data))
-        states.append(state)
-
-    def new_id() -> str:
-        return f"{rng.getrandbits(32):08x}-0000-4000-8000-{rng.getrandbits(48):012x}"
-
-    reader, writer, maintenance = (tuple(sorted(names)) for names in FEATURES)
-    features = Upgrade(reader, writer, maintenance)
-    first = CommitEntry(
-        entry=0, log_id=empty.log_id, write_id=new_id(), previous=empty.entry_sha256, timestamp_ms=time_ms,
-        engine="past", intents=(new_id(),), operations=(features,),
-    )  # fmt: skip
-    land(first, encode_entry(first))
-    stale = [Intent(new_id(), 1 + index, AllocateIds("past", 1)) for index in range(6)]
-    # The last hundred is nearly complete: some of the histories write its bundle.
-    for index in range(INTENT_WINDOW_ENTRIES + PAST_BEYOND):
-        time_ms += 100
-        action = stale[index].action if index < 3 else Write(app=AppRef("past", "app", index))
-        intent = stale[index] if index < 3 else Intent(new_id(), state.entry + 1, action)
-        if index in (INTENT_WINDOW_ENTRIES + 20, INTENT_WINDOW_ENTRIES + 60):
-            data = encode_snapshot(state)
-            key = keys.snapshot_key(state.entry, new_id())
-            objects[key] = data
-            checkpoint = Checkpoint(state.entry, key, len(data), sha256_hex(data), state_digest(state))
-            objects[keys.LATEST_KEY] = encode_json(
-                {"entry": state.entry, "key": key, "sha256": checkpoint.sha256}
-            )
-            intent = Intent(new_id(), state.entry + 1, TakeCheckpoint(checkpoint))
-        assembled = assemble(state, [intent], store_time_ms=time_ms, write_id=new_id())
-        if assembled.entry is None:
-            raise InternalError("the past could not be made", verdicts=assembled.verdicts)
-        land(assembled.entry, assembled.data)
-    bundles = {}
-    for slot in range(0, len(entries) - BUNDLE_ENTRIES + 1, BUNDLE_ENTRIES):
-        bundle = encode_bundle([data for _, data in entries[slot : slot + BUNDLE_ENTRIES]])
-        if bundle is not None:
-            bundles[bundle_key_of(slot)] = bundle
-    return _Past(format_data, empty, tuple(entries), tuple(states), objects, bundles, tuple(stale))
-
-
 class _Simulation:
     """Builds the world of a seed and runs it."""
 
@@ -232,18 +160,23 @@ class _Simulation:
         # The oracle comes after the world, and nothing lands before both are there.
         self.world = World(seed, lambda slot, data: self.oracle.on_entry(slot, data), keep_lines=keep_lines)
         rng = self.world.rng
-        self.has_past = seed % 16 == 7
+        self.is_truncated = seed % 16 == 7 or random.Random(f"truncated {seed}").random() < 0.15
+        """Whether an operator deletes old entries: there must be some."""
+        self.has_past = self.is_truncated and seed % 8 != 0
         self.has_many_transactions = seed % 4 == 1
         self.is_orderly = seed % 8 == 5
         """Whether nothing fails, so that transactions stay open next to others, and seals come in between."""
         self.has_acks = seed % 16 in (3, 11)
         self.has_groups = seed % 4 == 2 or self.has_acks
         self.has_removals = seed % 16 in (4, 12, 13)
+        self.has_upkeep = seed % 8 == 0
+        """Whether files hold records, and the product looks after them."""
         self.runs_ahead = seed % 16 == 9
         """Whether a clock goes wrong by years where it is the store's time."""
         self.has_snapshots = True
-        past = _long_past() if self.has_past else None
-        format_data, empty = (past.format_data, past.empty) if past else _empty_log(rng)
+        self.has_long_past = seed % 16 == 7
+        past = past_of(LONG_PAST if self.has_long_past else SHORT_PAST) if self.has_past else None
+        format_data, empty = (past.format_data, past.empty) if past else empty_log(rng)
         ledger = Ledger(self.world.store.get, self.world.hits)
         self.decisions = Decisions(rng.random, ledger.decisions)
         self.oracle = Oracle(empty, ledger, lambda: self.world.time.now_ms, self.world.hits)
@@ -253,25 +186,37 @@ class _Simulation:
             for (entry, data), state in zip(past.entries, past.states, strict=True):
                 self.oracle.adopt(entry, state)
                 self.world.store.put(keys.entry_key(entry.entry), data)
-            # Without the snapshots whoever opens the log goes through its bundles.
+            # Without the snapshots a client that opens the log goes through its bundles.
             self.has_snapshots = rng.random() < 0.7
             for key, data in past.objects.items() if self.has_snapshots else ():
                 self.world.store.put(key, data)
             self._put_bundles(past)
-        # What groups do needs several entries in a row, and calm.
-        rates = (0.0, 0.0, 0.02, 0.08) if self.has_groups else (0.0, 0.02, 0.08, 0.2)
+        # Groups need several entries in a row, and calm.
+        rates: tuple[float, ...] = (0.0, 0.0, 0.02, 0.08) if self.has_groups else (0.0, 0.02, 0.08, 0.2)
+        rates = (0.0, 0.01, 0.03) if self.has_upkeep or self.is_truncated else rates
         self.world.plan.rate = 0.0 if self.is_orderly else rng.choice(rates)
         self.world.own_clock_is_store_time = (rng.random() < 0.25 and not self.is_orderly) or self.runs_ahead
         self.group_kinds = rng.choice(KINDS) if self.has_groups and not self.has_acks else ()
         self.clients: list[Client] = []
+        self.contents: Contents | None = None
+        if self.has_upkeep:
+            store = self.world.store
+            self.contents = Contents(rng, self.world.new_id, store, lambda: self.oracle.state.entry)
+            ledger.rewrites = RewriteLedger(
+                self.contents, store, ledger.committed_rows, ledger.removals.start, self.world.hits
+            )
         self.sidecars = SidecarCache(self.world.store)
         self.writers = WRITERS_MIN if self.is_orderly or self.has_groups else rng.randint(WRITERS_MIN, 5)
         self._start_processes(past.stale if past else ())
 
-    def _put_bundles(self, past: _Past) -> None:
+    def _put_bundles(self, past: Past) -> None:
         """Store the bundles of the past: some of them missing, cut, changed, or those of other entries."""
         rng = self.world.rng
         if rng.random() < 0.2:
+            return
+        if rng.random() < 0.6:
+            for key, data in past.bundles.items():
+                self.world.store.put(key, data)
             return
         for key, data in past.bundles.items():
             match rng.randrange(12):
@@ -292,13 +237,10 @@ class _Simulation:
 
     def _start_processes(self, stale: tuple[Intent, ...]) -> None:
         rng, world = self.world.rng, self.world
-        # Who deletes entries has looked at the snapshots. It takes days, and no transaction is open for so long.
-        is_truncated = (
-            rng.random() < (0.2 if self.has_groups else 0.5) and self.has_snapshots and not self.is_orderly
-        )
+        is_truncated = self.has_past and self.has_snapshots and not self.is_orderly
         skewed = rng.randrange(self.writers) if rng.random() < 0.2 and not self.is_orderly else -1
         checkpoints = 0.6 if is_truncated else 0.4 if self.has_many_transactions else 0.1
-        # Where a machine's own clock is the store's time, nobody can tell that it is wrong.
+        # Where a machine's own clock is the store's time, no client can tell that it is wrong.
         ahead = rng.randrange(self.writers) if self.runs_ahead else -1
         for number in range(self.writers + 1):
             process = world.start(f"p{number}")
@@ -323,7 +265,7 @@ class _Simulation:
             )
             process.actor = SimProcess(
                 world, self.oracle, process.name, self.protocol, settings, clients,
-                takes_checkpoints=number == 0 or self.has_removals or rng.random() < checkpoints,
+                takes_checkpoints=number == 0 or self.has_removals or self.has_upkeep or rng.random() < checkpoints,
                 seal_share=0.3 if self.has_removals else 0.2 if self.has_many_transactions else 0.06,
                 sidecars=self.sidecars if self.has_removals else None,
                 ends_expired=(self.has_many_transactions or rng.random() < 0.6) and number != ahead,
@@ -332,11 +274,26 @@ class _Simulation:
                 # It has slept, and follows the whole past.
                 process.actor.view = View(rng.choice(self.oracle.states[1:]))
         if is_truncated:
-            world.start("op").actor = Operator(world, self.oracle)
+            world.naps, world.sleepiness = (20, 300, 8_000), 0.1
+            self._start_keepers(Truncating, rng.randint(1, 2), TRUNCATION_JOBS)
+        if self.has_upkeep:
+            self._start_keepers(Keeper, rng.randint(2, 3), UPKEEP_JOBS)
+            self._start_keepers(Keeper, 1, READER_JOBS)
+
+    def _start_keepers(self, kind: type[Keeper], number: int, jobs: tuple[str, ...]) -> None:
+        for _ in range(number):
+            process = self.world.start(f"k{len(self.world.processes)}")
+            process.counts_suspended_time = self.world.rng.random() < 0.8
+            settings = CommitSettings(attempts_max=20, deadline_ms=120_000)
+            keeper = kind(self.world, self.oracle, process, settings, jobs)
+            if kind is Truncating:
+                keeper.pauses, keeper.last = (300, 5_000), "look_back"
+            process.actor = keeper
 
     def _clients(self, number: int, stale: tuple[Intent, ...]) -> tuple[Client, ...]:
         rng, new_id = self.world.rng, self.world.new_id
-        clients: list[Client] = [TopicClient(rng, new_id)]
+        create = keyed_topic if self.has_upkeep else create_topic
+        clients: list[Client] = [TopicClient(rng, new_id, create=create)]
         if rng.random() < 0.3:
             clients.append(GrowingClient(rng, new_id))
         if rng.random() < 0.4:
@@ -362,6 +319,8 @@ class _Simulation:
             clients.append(StaleClient(rng, new_id, pending=list(stale)))
             for intent in stale:
                 self.oracle.abandoned(intent)
+        for client in clients:
+            client.uploads = None if self.contents is None else self.contents.upload
         self.clients += clients
         return tuple(clients)
 
@@ -413,6 +372,8 @@ class _Simulation:
             + 600 * self.has_many_transactions
             + 300 * self.has_groups
             + 600 * self.is_orderly
+            + 1_500 * self.has_upkeep
+            + 2_500 * self.is_truncated
         )
         while world.step < limit and world.run_step():
             pass
@@ -424,12 +385,16 @@ class _Simulation:
         while world.run_step():
             ahead_ms = self.oracle.state.timestamp_ms - world.time.now_ms
             if ahead_ms > TEN_YEARS_MS // 2:
-                world.leap(ahead_ms)  # else nobody could commit any more
+                world.leap(ahead_ms)  # else no client could commit any more
             if world.step > limit + SETTLE_STEPS_MAX:
                 waiting = [process.name for process in world.processes if process.actor is not None]
                 raise HistoryViolation(
                     f"no answer within {SETTLE_STEPS_MAX} steps without faults: {waiting} wait"
                 )
+        if self.has_upkeep:
+            self._finish_upkeep()
+        elif self.is_truncated:
+            self._do_last("look_back")
         self._check_cold_open()
         self.oracle.check_end(self.sidecars)
         return History(
@@ -441,6 +406,20 @@ class _Simulation:
             world.hits,
             world.lines,
         )
+
+    def _finish_upkeep(self) -> None:
+        """Bring all erasures to an end, without faults: but for those that a prepared transaction holds up."""
+        rewrites = self.oracle.ledger.rewrites
+        assert rewrites is not None
+        self._do_last("finish")
+        live = live_objects(Requests(self.world.store, self.world.time, None), self.oracle.state)
+        rewrites.check_live(live.keys)
+
+    def _do_last(self, job: str) -> None:
+        process = self.world.start("last")
+        process.actor = Keeper(self.world, self.oracle, process, CommitSettings(), last=job)
+        while self.world.run_step():
+            pass
 
     def _check_cold_open(self) -> None:
         reader = self.world.start("end")
@@ -471,7 +450,8 @@ def run_history(seed: int, protocol: Protocol | None = None, *, keep_lines: bool
     """
     simulation = _Simulation(seed, protocol or Protocol(), keep_lines=keep_lines)
     try:
-        return simulation.run()
+        with without_pools():
+            return simulation.run()
     except Exception as error:  # a violation or a plain defect: whatever it is, the seed shows it
         raise SimulationError(
             f"seed {seed}, step {simulation.world.step}: {error}\n"

@@ -31,7 +31,7 @@ KINDS_OF: dict[Operation, tuple[FaultKind, ...]] = {
     operation: tuple(kind for kind in FaultKind if kind in kinds for _ in range(1 if kind in _RARE else 4))
     for operation, kinds in FAULTS_OF.items()
 }
-"""What to draw a fault of an operation from: a kind that is here four times is four times as likely."""
+"""The kinds from which a fault of an operation is drawn: a kind that is here four times is four times as likely."""
 
 
 class VirtualTime:
@@ -55,7 +55,7 @@ class SimStore(MemoryStore):
     Parameters
     ----------
     on_entry : callable
-        Called with slot and bytes right after an entry was created, whoever asked for it and however late.
+        Called with slot and bytes right after an entry was created, for any client and however late.
     """
 
     def __init__(self, time: VirtualTime, on_entry: Callable[[int, bytes], None]) -> None:

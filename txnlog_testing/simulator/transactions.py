@@ -1,4 +1,4 @@
-"""Clients of a simulated history that have to do with transactions: producers, whoever decides for them, and cleaners."""
+"""Clients of a simulated history that have to do with transactions: producers, their coordinators, and cleaners."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from txnformat import keys
-from txnformat.core.drafts import replace
 from txnformat.core.entry import sha256_hex
 from txnformat.core.intents import (
     Action,
@@ -23,13 +22,14 @@ from txnformat.core.records.batch_table import encode_batch_table
 from txnformat.core.state import LogState
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.errors import CommitStateUnknownError, TxnLogError
+from txnformat.persistent import replace
 from txnformat.types import ObjectRecord, Outcome, TopicPartition
 from txnlog_testing.simulator.clients import Client
 
 __all__ = ["TIMEOUTS", "CleaningClient", "DecidingClient", "Decisions", "TransactionalClient"]
 
 TIMEOUTS = ((300, 1_000), (60_000, 86_400_000), (3_000, 500), (10_000, 5_000))
-"""What producers ask for; most histories take some ten seconds to a few minutes."""
+"""The timeouts that producers ask for; most histories take some ten seconds to a few minutes."""
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class TransactionalClient(Client):
     """Whether the open transaction stages."""
     is_prepared: bool = False
     must_abort: bool = False
-    """Nothing else is known to be right: somebody has ended the transaction, or its abort came to nothing."""
+    """Nothing else is known to be right: another client has ended the transaction, or its abort came to nothing."""
     is_doubtful: bool = False
     """The last call's outcome is unknown: repeat it, or abort."""
 
@@ -83,7 +83,7 @@ class TransactionalClient(Client):
             self.is_doubtful = False
             outcome = Outcome.ABORT
             if self._may_be_prepared():
-                # Nobody was told that it is prepared, but somebody may have found out.
+                # No client was told that it is prepared, but one may have found out.
                 outcome = self._decided(else_=Outcome.ABORT)
             self.pending = [Intent(self.new_id(), state.entry + 1, Write(self.ref, end=outcome))]
         # An explicit base: a dataclass with slots is another class than the one that super() knows.
@@ -135,7 +135,7 @@ class TransactionalClient(Client):
         return write
 
     def _plan_prepared(self, state: LogState, choice: float) -> list[Action]:
-        """Wait for whoever decides, end it as it was decided, or send more or open anew, which must be refused."""
+        """Wait for the coordinator, end it as it was decided, or send more or open anew, which must be refused."""
         assert self.ref is not None
         known = state.transactional_ids.get(self.transactional_id)
         if known is not None and known.epoch == self.ref.epoch + 1:
@@ -208,7 +208,7 @@ class TransactionalClient(Client):
 
 @dataclass(slots=True, eq=False)
 class DecidingClient(Client):
-    """Ends prepared transactions as it was decided: finds them in the log, as after a crash of everybody else."""
+    """Ends prepared transactions as it was decided: finds them in the log, as after a crash of all others."""
 
     decisions: Decisions | None = None
 
@@ -230,7 +230,7 @@ class DecidingClient(Client):
 
 @dataclass(slots=True, eq=False)
 class CleaningClient(Client):
-    """Now and then aborts somebody's transaction as an operator; sometimes by force."""
+    """Now and then aborts another client's transaction as an operator; sometimes by force."""
 
     def plan(self, state: LogState) -> list[Action]:
         """Return the end of one open transaction."""

@@ -17,7 +17,7 @@ from zlib import crc32
 
 from txnformat import keys
 from txnformat.clock import Instant
-from txnformat.errors import StorageError
+from txnformat.errors import NotFoundError, StorageError, TxnLogError
 from txnformat.protocol.effects import (
     CreateObject,
     DrawId,
@@ -34,13 +34,14 @@ from txnformat.protocol.effects import (
     Times,
 )
 from txnformat.store.base import CreateOutcome, CreateResult
+from txnformat.store.requests import Operation
 from txnlog_testing.simulator.store import FaultPlan, SimStore, VirtualTime
 from txnlog_testing.stores.faulty import FaultyStore, SimulatedCrash
 
-__all__ = ["Actor", "HistoryViolation", "Process", "Sender", "World"]
+__all__ = ["Actor", "HistoryViolation", "Process", "Sender", "StoreCall", "World"]
 
 LATE_PROBABILITY = 0.08
-"""Of each late request, per step, to arrive."""
+"""Probability of each late request, per step, to arrive."""
 WALL_OFFSET_MS_MAX = 25_000
 """How far a clock that is kept right may be off."""
 
@@ -50,7 +51,7 @@ class HistoryViolation(Exception):
 
 
 class Actor(Protocol):
-    """What runs in a process."""
+    """The program of a process."""
 
     def main(self) -> Steps[None]:
         """Return the program, from the start of the process to its end."""
@@ -61,8 +62,17 @@ class Actor(Protocol):
         ...
 
 
+class StoreCall(NamedTuple):
+    """A request of a process that no effect of the protocol stands for, such as a deletion or a ranged read."""
+
+    operation: Operation
+    key: str
+    make: Callable[[], Any]
+    """Makes it, on the process's own store."""
+
+
 class Sender(NamedTuple):
-    """Who sent the bytes of an entry, and what its clocks had said."""
+    """The process that sent the bytes of an entry, and the times of its clocks."""
 
     process: str
     is_skewed: bool
@@ -84,7 +94,7 @@ class Process:
         self.name = name
         self.actor: Actor | None = None
         self.offset_ms = 0
-        """Of the wall clock from true time."""
+        """Offset of the wall clock from true time."""
         self.is_skewed = False
         """Whether the offset is beyond what a writer may have, for the whole of the history."""
         self.jump: tuple[int, int] | None = None
@@ -109,6 +119,13 @@ class Process:
         wall = time + self.offset_ms
         boot = time - 1_699_999_000_000 if self.counts_suspended_time else None
         return Times(wall, boot, wall if self._world.own_clock_is_store_time else time)
+
+    def read_clock(self) -> Times:
+        """Read the clocks, and remember what the process knows of the store's time."""
+        now = self.now()
+        self.store_times = [*self.store_times[-3:], now.store_ms]
+        self.latest_ms = max(self.latest_ms, now.store_ms)
+        return now
 
 
 class World:
@@ -136,6 +153,10 @@ class World:
         self.lines: list[str] = []
         self.is_finishing = False
         self.own_clock_is_store_time = False
+        self.naps = (20, 80, 300)
+        """Steps for which a process may be suspended."""
+        self.sleepiness = 0.04
+        """How likely it is just before a create."""
         self.store = SimStore(self.time, on_entry)
         self.plan = FaultPlan(self.rng, 0.0, self.hits)
         self.processes: list[Process] = []
@@ -169,14 +190,18 @@ class World:
         self._stores[name] = FaultyStore(self.store, self.plan)
         return process
 
+    def store_of(self, process: Process) -> FaultyStore:
+        """Return the store as a process sees it, until it crashes."""
+        return self._stores[process.name]
+
     def leap(self, milliseconds: int) -> None:
-        """Let time pass in which nobody does anything; no request is on its way for so long."""
+        """Let time pass in which no process does anything; no request is on its way for so long."""
         self._let_late_requests_arrive(1.0)
         self.time.now_ms += milliseconds
         self.note(f"-- {milliseconds / 3_600_000:.1f} hours pass")
 
     def calm_down(self) -> None:
-        """From here on nothing goes wrong any more, and whoever sleeps wakes up."""
+        """From here on nothing goes wrong any more, and sleeping processes wake up."""
         self.is_finishing = True
         self.plan.rate = 0.0
         self.store.fail_fsync = False
@@ -188,7 +213,7 @@ class World:
         self.note("-- no more faults")
 
     def run_step(self) -> bool:
-        """Let one process do one effect; return whether anybody is left that runs."""
+        """Let one process do one effect; return whether any process is left that runs."""
         self.step += 1
         self._let_late_requests_arrive(LATE_PROBABILITY)
         alive = [process for process in self.processes if process.actor is not None]
@@ -204,8 +229,8 @@ class World:
             ready = [process for process in awake if process.wake_ms <= self.time.now_ms]
         process = self.rng.choice(ready)
         if not self.is_finishing:
-            if self.rng.random() < _suspend_probability(process):
-                process.suspended_until = self.step + self.rng.choice((20, 80, 300))
+            if self.rng.random() < _suspend_probability(process, self.sleepiness):
+                process.suspended_until = self.step + self.rng.choice(self.naps)
                 self.hits["suspended"] += 1
                 self.note(f"{process.name} is suspended until step {process.suspended_until}")
                 return True
@@ -244,14 +269,14 @@ class World:
         elif effect is not None:
             try:
                 answer = self._perform(process, effect)
-            except StorageError as error:
+            except (StorageError, NotFoundError) as error:
                 self._trace(process, effect, error)
                 self._resume(process, None, error)
                 return
             self._trace(process, effect, answer)
         self._resume(process, answer, None)
 
-    def _resume(self, process: Process, answer: Any, failure: StorageError | None) -> None:
+    def _resume(self, process: Process, answer: Any, failure: TxnLogError | None) -> None:
         assert process.program is not None
         process.effect = None
         try:
@@ -277,10 +302,7 @@ class World:
             case Sleep():
                 return None
             case ReadClock():
-                now = process.now()
-                process.store_times = [*process.store_times[-3:], now.store_ms]
-                process.latest_ms = max(process.latest_ms, now.store_ms)
-                return now
+                return process.read_clock()
             case DrawId():
                 return self.new_id()
             case DrawUniform():
@@ -291,6 +313,9 @@ class World:
 
     def _request(self, process: Process, effect: Effect) -> Any:
         store = self._stores[process.name]
+        request: Any = effect
+        if isinstance(request, StoreCall):
+            return request.make()
         match effect:
             case GetObject(key):
                 found = store.get(key)
@@ -376,6 +401,9 @@ def _short(key: str) -> str:
 
 
 def _shown(effect: Effect) -> str:
+    request: Any = effect
+    if isinstance(request, StoreCall):
+        return f"{request.operation} {_short(request.key)}"
     match effect:
         case GetObject(key):
             return f"get {_short(key)}"
@@ -397,21 +425,24 @@ def _answered(answer: Any) -> str:
             return f"{len(answer)} bytes {crc32(answer):08x}"
         case CreateResult(outcome, error):
             return f"{outcome}" + (f" ({error.kind})" if error else "")
-        case StorageError():
+        case TxnLogError():
             return f"error {answer.kind}"
         case Times() | Instant():
             return " ".join(map(str, answer))
         case list():
-            return f"{len(answer)} keys {_short(answer[-1]) if answer else ''}"
-        case _:
+            last = answer[-1] if answer else ""
+            return f"{len(answer)} keys {_short(last if isinstance(last, str) else last.key)}"
+        case str() | int() | None:
             return str(answer)
+        case _:
+            return type(answer).__name__
 
 
-def _suspend_probability(process: Process) -> float:
+def _suspend_probability(process: Process, sleepiness: float) -> float:
     """Return how likely a process falls asleep now: most of all where a long sleep hurts.
 
     That is just before a create, and between a create whose answer was not plain and its read-back.
     """
     if process.slot_sent is not None:
         return 0.1
-    return 0.04 if isinstance(process.effect, CreateObject) else 0.004
+    return sleepiness if isinstance(process.effect, CreateObject) else 0.004

@@ -1,4 +1,4 @@
-"""What every object store must do, as tests that any adapter can run.
+"""Requirements for every object store, as tests that any adapter can run.
 
 Subclass :class:`StoreConformance` in a test module under a name that begins with ``Test``, and say in a fixture
 called ``store`` how an empty store is made::
@@ -60,7 +60,7 @@ class StoreConformance:
         "data", [b"", b"\0", bytes(range(256)) * 3, b"\r\n\x1a"], ids=["empty", "nul", "all", "text"]
     )
     def test_bytes_are_exact(self, store: ObjectStore, data: bytes) -> None:
-        """What was written is what is read, whichever way it was written."""
+        """A read returns exactly the bytes written, whichever way they were written."""
         store.create("a/created", data)
         store.put("a/put", data)
         with store.open_write("a/streamed") as writer:
@@ -126,14 +126,14 @@ class StoreConformance:
         assert not caught.value.transient
 
     def test_what_others_made_can_be_made_durable(self, store: ObjectStore) -> None:
-        """Whoever answers from an object of others asks for this first; it changes nothing."""
+        """A client that answers from an object of others asks for this first; it changes nothing."""
         store.create(KEY, b"x")
         make_durable(store, [KEY])
         make_durable(store, [KEY, KEY])
         assert store.get(KEY) == b"x"
 
     def test_when_an_object_was_made(self, store: ObjectStore) -> None:
-        """By the store's time, which counts seconds on some stores; a missing object has none. A store that cannot tell keeps its old entries."""
+        """The age is by the store's time, which counts seconds on some stores; a missing object has none. A store that cannot tell keeps its old entries."""
         before = store.store_time_ms() - 2_000
         store.create(KEY, b"x")
         made = created_ms(store, KEY)
@@ -269,7 +269,7 @@ class StoreConformance:
         assert store.list("a/b/", "a/b/a") == []
 
     def test_store_time_comes_from_the_store(self, store: ObjectStore) -> None:
-        """Milliseconds since the epoch, never going back while nobody sets the clock: a plausible year will do."""
+        """Milliseconds since the epoch, never going back unless the clock is set: a plausible year will do."""
         year_2020_ms, year_2100_ms = 1_577_836_800_000, 4_102_444_800_000
         assert year_2020_ms < store.store_time_ms() < year_2100_ms
 
@@ -278,7 +278,7 @@ class StoreConformance:
         assert "://" in store.url
 
     def test_one_winner_of_concurrent_creates(self, store: ObjectStore) -> None:
-        """Of threads that create one key at the same moment exactly one wins, and its bytes are there."""
+        """Exactly one of several threads that create one key at the same moment wins, and its bytes are there."""
 
         def racer(key: str, number: int) -> CreateOutcome:
             return store.create(key, b"%d " % number * 1000).outcome

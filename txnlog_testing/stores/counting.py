@@ -28,7 +28,7 @@ _WRITES = frozenset({Operation.CREATE, Operation.PUT, Operation.OPEN_WRITE})
 
 
 class RequestClass(NamedTuple):
-    """What requests are counted by."""
+    """The classes by which requests are counted."""
 
     operation: Operation
     key_class: KeyClass
@@ -60,7 +60,7 @@ class RequestCounts:
 
 
 class Measurement:
-    """What happens inside ``with store.measure()``: read ``counts`` at any time; after the end it stays."""
+    """The requests inside ``with store.measure()``: read ``counts`` at any time; after the end it stays."""
 
     def __init__(self, store: CountingStore) -> None:
         self._store = store

@@ -1,8 +1,7 @@
 """A small HTTP/1.1 proxy in front of a real object store that spoils requests by plan.
 
 It stands where a network and a busy service stand: between the client's library, with its own retries, time-outs and
-error mapping, and a real server. What :class:`~txnlog_testing.stores.faulty.FaultyStore` does below our own interface, it
-does on the wire.
+error mapping, and a real server. It does on the wire the same as :class:`~txnlog_testing.stores.faulty.FaultyStore` does below our own interface.
 
 * Bytes are passed on as they came, with the Host header that the client signed (SigV4 covers it); only a client's
   ``Expect: 100-continue``, which no signature covers, is answered here and left out.
@@ -59,7 +58,7 @@ _IDLE_SECONDS_MAX = 60.0
 
 
 class ProxyFaultKind(StrEnum):
-    """What happens to one request, named after what happened at the server."""
+    """The faults of one request, named after what happened at the server."""
 
     DROP_BEFORE = "drop-before"
     """Never delivered; the client's connection is closed without an answer."""
@@ -82,7 +81,7 @@ class ProxyFaultKind(StrEnum):
     TRUNCATED = "truncated"
     """Delivered; the connection is closed in the middle of the answer."""
     DUPLICATED = "duplicated"
-    """Delivered and answered; then delivered once more, and nobody hears of that."""
+    """Delivered and answered; then delivered once more, and no client hears of that."""
 
 
 _WITHOUT_DELIVERY = frozenset(
@@ -149,7 +148,7 @@ def seeded_plan(
 
 @dataclass(slots=True)
 class ProxyCounts:
-    """What a proxy did so far."""
+    """The requests that a proxy has seen so far."""
 
     requests: Counter[str] = field(default_factory=Counter)
     """Requests that came, by method."""
@@ -215,7 +214,7 @@ class FaultProxy:
 
     @property
     def counts(self) -> ProxyCounts:
-        """What was done so far: a copy."""
+        """Return a copy of the counts so far."""
         with self._lock:
             now = self._counts
             return ProxyCounts(
@@ -299,7 +298,7 @@ class FaultProxy:
                 finally:
                     self._done()
         except (Closed, OSError):
-            pass  # as a network: each side sees that the connection is gone, and nobody is told why
+            pass  # as a network: each side sees that the connection is gone, and neither is told why
         finally:
             client.cut()
             if server is not None:

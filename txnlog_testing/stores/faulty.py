@@ -6,8 +6,7 @@ at the store, not after what the caller sees, since the caller's difficulty is e
 the same answer.
 
 A crash raises :class:`SimulatedCrash` and leaves the store dead for its process: every later call raises again,
-``abort`` of a writer does nothing, as for a process that is no more. What it had sent may still arrive
-(:meth:`FaultyStore.release`).
+``abort`` of a writer does nothing, as for a process that is no more. A request that it had sent may still arrive (:meth:`FaultyStore.release`).
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class SimulatedCrash(BaseException):
 
 
 class FaultKind(StrEnum):
-    """What goes wrong with one request."""
+    """The faults of one request."""
 
     FAIL_BEFORE = "fail-before"
     """The connection broke before the request arrived: not applied, never will be; the caller cannot know."""
@@ -124,9 +123,9 @@ class Fault:
     status: int = 503
     """SERVER_ERROR: the HTTP status, shown in the error's values."""
     late_by: int | None = None
-    """APPLIED_LATE: arrives just before the n-th further request of this store (at least 1); None: at `release`."""
+    """APPLIED_LATE: arrives just before the n-th further request of this store (at least 1). If None, at `release`."""
     after_bytes: int | None = None
-    """OPEN_WRITE: strikes in the write that reaches this many bytes, 0 in ``open_write``; None: in ``close``."""
+    """OPEN_WRITE: strikes in the write that reaches this many bytes, 0 in ``open_write``. If None, in ``close``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +135,7 @@ class Landed:
     operation: Operation
     key: str
     result: CreateResult | None
-    """What the store answered to a create; nobody received it."""
+    """The store's answer to a create; no client received it."""
 
 
 Schedule = Callable[[Operation, str, int], Fault | None]
@@ -182,7 +181,7 @@ class Gate:
             first, self._taken = not self._taken, True
         if first:
             self._arrived.set()
-            _wait(self._opened, f"nobody opened the gate that holds {key}")
+            _wait(self._opened, f"no test opened the gate that holds {key}")
 
     def wait_until_held(self) -> None:
         """Wait until a create is held back."""
@@ -207,7 +206,7 @@ class _Pending:
 
     def land(self) -> Landed:
         result: object = None
-        with contextlib.suppress(TxnLogError):  # nobody receives this answer
+        with contextlib.suppress(TxnLogError):  # no client receives this answer
             result = self.apply()
         return Landed(self.operation, self.key, result if isinstance(result, CreateResult) else None)
 
@@ -314,7 +313,7 @@ class FaultyStore(WrappedStore):
         if fault.kind is FaultKind.CRASH_BEFORE:
             self._crash()
         if fault.kind in _APPLIED_FIRST or (fault.kind is FaultKind.SERVER_ERROR and fault.applied):
-            with contextlib.suppress(TxnLogError):  # nobody receives this answer
+            with contextlib.suppress(TxnLogError):  # no client receives this answer
                 apply()
         if fault.kind is FaultKind.CRASH_AFTER:
             self._crash()
@@ -393,7 +392,7 @@ class _FaultyWriter(Writer):
             room = fault.after_bytes - self._size
             if view.nbytes >= room:
                 self._fault = None
-                # What came before the fault did reach the store, so that a torn upload is really there.
+                # The bytes before the fault did reach the store, so that a torn upload is really there.
                 self._inner.write(view[:room])
                 if fault.kind not in _CRASHES:
                     self._inner.abort()

@@ -31,7 +31,7 @@ class Request:
     headers: dict[str, str]
     """Names in lower case."""
     raw: bytes
-    """What is passed on."""
+    """The bytes that are passed on."""
 
     @property
     def is_conditional_put(self) -> bool:
@@ -132,7 +132,7 @@ async def _read_answer(reader: asyncio.StreamReader, method: str) -> Answer:
     while True:
         raw, first, headers = await _read_head(reader)
         status = int(first.split(" ", 2)[1])
-        if status >= 200:  # interim answers are nobody's business: no request asks for them
+        if status >= 200:  # no request asks for interim answers
             break
     has_body = method != "HEAD" and status not in (204, 304)
     body = await _read_body(reader, headers, to_end=True) if has_body else b""

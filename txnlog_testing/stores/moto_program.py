@@ -30,7 +30,7 @@ class OneAtATime:
         if not is_write or not environ.keys() & {"HTTP_IF_NONE_MATCH", "HTTP_IF_MATCH"}:
             return self._application(environ, start_response)
         length = environ.get("CONTENT_LENGTH")
-        if length:  # received before its turn: a slow sender keeps nobody waiting
+        if length:  # received before its turn: a slow sender keeps no other client waiting
             environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read(int(length)))
         with self._turn:
             return list(self._application(environ, start_response))

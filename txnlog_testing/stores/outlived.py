@@ -2,7 +2,7 @@
 
 Arguments: directories and files of the command, ``--``, the command. A test that is killed closes the pipe as it dies,
 so its server is stopped and what it leaves is removed also then. SIGINT goes to the whole group of a terminal; this process ignores it, since
-whoever started it decides when the server ends.
+its parent decides when the server ends.
 """
 
 from __future__ import annotations

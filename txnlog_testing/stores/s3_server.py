@@ -52,7 +52,7 @@ class S3Server:
 
     @property
     def storage_options(self) -> dict[str, str]:
-        """What ``TxnLog.open(url, storage_options=…)`` needs."""
+        """Return the ``storage_options`` for ``TxnLog.open(url, storage_options=…)``."""
         return {"key": self.key, "secret": self.secret, "endpoint_url": self.endpoint_url, "region": REGION}
 
     def url(self, path: str, scheme: str = "s3") -> str:
@@ -81,7 +81,7 @@ class _Command(NamedTuple):
 
     arguments: list[str]
     port: int
-    """Of its S3 interface."""
+    """Port of its S3 interface."""
     leftovers: Sequence[str] = ()
     """Files that it leaves outside its directory."""
 
@@ -97,7 +97,7 @@ def free_ports(count: int) -> list[int]:
 
 @contextlib.contextmanager
 def dead_endpoint() -> Iterator[str]:
-    """Yield an address at which nobody listens, and nobody can begin to: its port is taken."""
+    """Yield an address at which no server listens, and none can begin to: its port is taken."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{taken.getsockname()[1]}"

@@ -48,7 +48,7 @@ class Actors:
     def begin(self, name: str, *partitions: int, timeout_ms: int = MINUTE) -> ProducerRef:
         """Open an id, and append two records to each partition."""
         producer = self.init(name, timeout_ms)
-        self.commit(Write(producer, rows(0, 2, name, *partitions)))
+        self.commit(Write(producer, rows(0, 2, f"{name} {producer.epoch}", *partitions)))
         return producer
 
     def stage(self, name: str) -> ProducerRef:

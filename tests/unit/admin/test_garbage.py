@@ -8,10 +8,11 @@ import pytest
 
 from txnformat import keys
 from txnformat.admin.garbage import Fate, Garbage, Kind, Limits, Why, judge
-from txnformat.core.drafts import replace
 from txnformat.core.operations import Checkpoint
 from txnformat.core.state import LogState
 from txnformat.core.wire.small_documents import CondemnedDocument
+from txnformat.persistent import replace
+from txnformat.store.base import ObjectInfo
 from txnformat.store.unfinished import UnfinishedUpload
 
 UUID = str(uuid.UUID(int=7, version=4))
@@ -45,7 +46,8 @@ def judged(
     )
     condemned = condemned or {}
     sizes = dict.fromkeys([*keys_, *condemned], 5)
-    garbage = judge(sizes, uploads, live or set(), state, condemned, LIMITS, snapshots_sound=sound)
+    objects = [ObjectInfo(*one) for one in sizes.items()]
+    garbage = judge(objects, uploads, live or set(), state, condemned, LIMITS, snapshots_sound=sound)
     found = {key: (row.fate, row.kind, row.why) for row in garbage.rows() for key in row.examples}
     assert sum(row.objects for row in garbage.rows()) == len(sizes) + len(uploads)
     assert sum(row.bytes for row in garbage.rows()) == 5 * len(sizes)

@@ -10,11 +10,12 @@ from txnformat.admin.maintenance import (
     METRICS,
     TASKS,
     CompactedTopics,
-    DamagedTopic,
     MaintenanceReport,
     SkippedTask,
     Upkeep,
 )
+from txnformat.admin.retention import AppliedRetention
+from txnformat.admin.topics import DamagedTopic
 from txnformat.admin.trimming import DeletedRecords
 from txnformat.errors import ConflictError, CorruptDataError, StorageError, TxnLogError
 from txnlog.cli.maintain import SHOWN
@@ -28,7 +29,7 @@ def test_a_round_that_fails_is_told_and_the_next_one_tries_again() -> None:
         StorageError("the disk is away"),
         ConflictError("another process was faster"),
         MaintenanceReport.of(
-            removed=REMOVED,
+            retention=AppliedRetention(REMOVED),
             skipped=[SkippedTask("retention", "so")],
             compacted=CompactedTopics(damaged=(DamagedTopic("t", "corrupt-file", "so"),)),
         ),

@@ -10,12 +10,12 @@ from txnformat.admin.describe import describe_log
 from txnformat.admin.metrics import measure
 from txnformat.admin.transactions import EndedTransaction, EndingOutcome
 from txnformat.client.commit_counts import CommitCounts
-from txnformat.core.drafts import replace
 from txnformat.core.intents import AllocateIds, ProducerRef, Write
 from txnformat.core.operations import Cause
 from txnformat.core.state import LogState
 from txnformat.core.transactions.hanging import HoldCause, find_hanging
 from txnformat.core.transactions.state import LastEnd, TransactionStatus
+from txnformat.persistent import replace
 from txnformat.store.requests import KeyClass, Operation
 from txnformat.types import Outcome, TopicPartition
 from txnlog import (

@@ -14,7 +14,7 @@ from tests.chaos.oracle import (
     check_versions,
     judge,
 )
-from txnformat.core.drafts import replace
+from txnformat.persistent import replace
 
 
 def rows_of(batches: int = 3, tasks: int = 2, each: int = 4, partitions: int = 2) -> list[Row]:

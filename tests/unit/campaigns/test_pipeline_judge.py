@@ -12,7 +12,7 @@ from tests.pipeline.judge import Ledger, Made, Order, judge_pipeline
 from tests.pipeline.ledger import ledger_of
 from tests.pipeline.notes import HandedOn, check_repeats
 from tests.pipeline.topics import ORDERS, side_of
-from txnformat.core.drafts import replace
+from txnformat.persistent import replace
 from txnlog_testing.checker import Event, EventType, Function, Send
 
 RECORDS, BATCHES = 12, 3

@@ -6,7 +6,6 @@ from typing import Any
 
 from txnformat import keys
 from txnformat.core.assemble import assemble
-from txnformat.core.drafts import replace
 from txnformat.core.entry import sha256_hex
 from txnformat.core.fold import apply
 from txnformat.core.groups.operations import OffsetCommit, PositionCommit
@@ -35,6 +34,7 @@ from txnformat.core.subscriptions.operations import (
     CreateSubscription,
     SubscriptionStart,
 )
+from txnformat.persistent import replace
 from txnformat.types import ObjectRecord, Outcome
 from txnlog_testing.seal_of import seal_of
 from txnlog_testing.strategies import make_append, make_topic

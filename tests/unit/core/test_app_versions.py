@@ -16,12 +16,12 @@ from txnformat.core.app_versions.state import (
     Content,
     TopicContent,
 )
-from txnformat.core.drafts import replace
 from txnformat.core.entry import decode_entry, encode_entry
 from txnformat.core.intents import AppRef, Done, Included, Write
 from txnformat.core.operations import AppVersion
 from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot
 from txnformat.errors import CorruptDataError, InvalidInputError, StaleAppVersionError
+from txnformat.persistent import replace
 from txnlog_testing.entries import changed_entry
 from txnlog_testing.strategies import make_append, make_topic
 

@@ -8,7 +8,6 @@ import pytest
 
 from tests.integration.golden_entries import FORMS
 from tests.unit.core.entries import assert_corrupt, entry_for
-from txnformat.core.drafts import replace
 from txnformat.core.entry import CommitEntry, decode_entry, encode_entry, sha256_hex
 from txnformat.core.fold import apply
 from txnformat.core.intents import Action, AllocateIds, AppRef, OpenProducer, ProducerRef, Write
@@ -17,6 +16,7 @@ from txnformat.core.operations import Append, AppVersion, Checkpoint, EndTxn, In
 from txnformat.core.state import LogState
 from txnformat.errors import CorruptDataError, UnsupportedFeatureError
 from txnformat.keys import snapshot_key
+from txnformat.persistent import replace
 from txnformat.types import Outcome
 from txnlog_testing.entries import changed_entry, replaced_in_entry
 from txnlog_testing.strategies import make_append, make_topic
@@ -184,7 +184,7 @@ def test_an_unknown_reader_feature_is_an_unsupported_feature() -> None:
 
 def test_an_entry_that_is_refused_changes_nothing() -> None:
     entry, _ = entry_for(ONGOING, Write(PRODUCER, end=Outcome.COMMIT))
-    before = ONGOING.partitions.copy()
+    before = dict(ONGOING.partitions)
     assert_corrupt(ONGOING, with_operation(entry, epoch=7))
     assert ONGOING.partitions == before
 

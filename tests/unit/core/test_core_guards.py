@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from txnformat import keys
-from txnformat.core.drafts import replace
 from txnformat.core.entry import decode_entry, encode_entry
 from txnformat.core.intents import AllocateIds, Intent, ProducerRef, TopicAppend, Write
 from txnformat.core.records.batch_table import decode_batch_table, encode_batch_table
@@ -21,7 +20,7 @@ from txnformat.core.state import LogState
 from txnformat.core.transactions.fold import NUMBER_MAX
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.log import TxnLog
-from txnformat.persistent import Columns
+from txnformat.persistent import Columns, replace
 from txnformat.protocol.follow import fold_bytes
 from txnformat.store.memory import MemoryStore
 from txnformat.types import BatchRecord, IsolationLevel, ObjectRecord, OffsetRange, TopicPartition

@@ -7,7 +7,8 @@ import pytest
 from tests.unit.core.memory_log import ABORT, COMMIT, NOW_MS, ORDERS, Log, idempotent, opened, rows
 from txnformat.core.assemble import next_timestamp_ms
 from txnformat.core.decide import decide
-from txnformat.core.drafts import replace
+from txnformat.core.fold import apply_operation
+from txnformat.core.folding import At
 from txnformat.core.intents import (
     AllocateIds,
     AppRef,
@@ -22,7 +23,7 @@ from txnformat.core.intents import (
     Write,
 )
 from txnformat.core.operations import Append, Cause, Checkpoint, CreateTopic, EndTxn, InitProducer
-from txnformat.core.state import INTENT_WINDOW_ENTRIES
+from txnformat.core.state import INTENT_WINDOW_ENTRIES, IntentWindow
 from txnformat.core.transactions.state import LastEnd
 from txnformat.errors import (
     ConflictError,
@@ -37,6 +38,7 @@ from txnformat.errors import (
     UnknownProducerIdError,
 )
 from txnformat.keys import snapshot_key
+from txnformat.persistent import replace
 from txnformat.types import Outcome, TopicPartition
 from txnlog_testing.strategies import make_append, make_topic
 
@@ -155,15 +157,48 @@ def test_a_gap_and_every_partial_overlap_are_out_of_order(sequence: int, records
     assert error.values["expected"] == 2
 
 
-def test_in_a_partial_repeat_known_partitions_are_dropped_and_new_ones_appended() -> None:
+def test_a_repeat_in_part_is_refused() -> None:
+    """The known part has named the file, and a key is named by one append."""
     log, producer = idempotent()
     log.commit(Write(producer, rows(0, 2, "rows", 0)))
-    verdict = log.commit(Write(producer, rows(0, 2, "rows", 0, 1)))
+    error = log.refusal(Write(producer, rows(0, 2, "rows", 0, 1)))
+    assert isinstance(error, OutOfOrderSequenceError)
+    assert (error.kind, error.values["partition"]) == ("repeated-in-part", 0)
+
+
+def test_a_file_is_named_by_one_append_or_stage() -> None:
+    log, producer = idempotent()
+    known = rows(-1)
+    log.commit(Write(appends=known))
+    error = log.refusal(Write(appends=known))
+    assert isinstance(error, ConflictError)
+    assert (error.kind, error.values["object"]) == ("file-named", known[0].files[0].key)
+    (other,) = rows(0, 2, "other")
+    assert isinstance(log.refusal(Write(producer, (replace(other, files=known[0].files),))), ConflictError)
+    assert isinstance(log.refusal(Write(producer, (replace(other, files=other.files * 2),))), ConflictError)
+    assert isinstance(log.commit(Write(producer, (other,))), Included)
+
+
+def test_two_appends_of_one_write_do_not_name_one_file() -> None:
+    log, producer = idempotent()
+    (first,), (second,) = rows(0, 2, "rows", 0), rows(0, 2, "more", 1)
+    again = replace(second, files=first.files)
+    assert isinstance(log.refusal(Write(producer, (first, again))), ConflictError)
+    assert isinstance(log.commit(Write(producer, (first, second))), Included)
+
+
+def test_an_entry_of_an_earlier_writer_that_names_a_file_again_is_folded() -> None:
+    """Earlier versions appended the rest of an append of which the log held a part: their logs are read."""
+    log, producer = idempotent()
+    verdict = log.commit(Write(producer, rows()))
     assert isinstance(verdict, Included)
-    (append,) = verdict.operations
-    assert isinstance(append, Append)
-    assert [part.partition for part in append.partitions] == [1]
-    assert [log.state.partition(TopicPartition(ORDERS.topic_id, one)).log_end for one in (0, 1)] == [2, 2]
+    (op,) = verdict.operations
+    assert isinstance(op, Append)
+    part = replace(op.partitions[0], base_offset=2, base_sequence=2)
+    after = apply_operation(
+        log.state, replace(op, partitions=(part,)), At(log.state.entry + 1, log.state.timestamp_ms + 1)
+    )
+    assert [one.log_end for one in after.partitions.values()] == [4]
 
 
 def test_a_producer_that_the_partition_does_not_know_begins_at_sequence_0() -> None:
@@ -181,7 +216,7 @@ def test_sequences_begin_at_0_in_each_transaction() -> None:
     log, producer = opened()
     log.commit(Write(producer, rows(), COMMIT))
     assert isinstance(log.refusal(Write(log.producer(), rows(2))), UnknownProducerIdError)
-    assert isinstance(log.commit(Write(log.producer(), rows())), Included)
+    assert isinstance(log.commit(Write(log.producer(), rows(content="next"))), Included)
 
 
 def test_an_equal_application_version_is_done_whatever_it_brings() -> None:
@@ -198,7 +233,8 @@ def test_a_stale_application_version_is_refused() -> None:
     log.commit(Write(appends=rows(-1), app=AppRef("spark-batch", "job", 3)))
     error = log.refusal(Write(appends=rows(-1), app=AppRef("spark-batch", "job", 2)))
     assert isinstance(error, StaleAppVersionError)
-    assert isinstance(log.commit(Write(appends=rows(-1), app=AppRef("spark-stream", "job", 2))), Included)
+    other = Write(appends=rows(-1, content="other"), app=AppRef("spark-stream", "job", 2))
+    assert isinstance(log.commit(other), Included)
 
 
 def test_a_write_that_creates_its_topic_adopts_the_one_that_was_there_first() -> None:
@@ -316,7 +352,7 @@ def test_a_natural_key_is_answered_even_when_the_window_has_moved_on() -> None:
     log = Log(ORDERS)
     write = Write(appends=rows(-1), app=AppRef("spark-batch", "job", 3))
     log.commit(write)
-    moved = replace(log.state, window=replace(log.state.window, first=900, entries=()))
+    moved = replace(log.state, window=IntentWindow(900))
     assert decide(moved, Intent("other", 0, write)) == Done(1)
 
 

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from tests.integration.golden_entries import ENTRIES, FORMS, entry_of
-from txnformat.core.drafts import replace
 from txnformat.core.entry import decode_entry, encode_entry, sha256_hex
 from txnformat.core.operations import Checkpoint
 from txnformat.core.snapshot.codec import decode_snapshot, state_digest
 from txnformat.core.wire.document import ZSTD_MAGIC, encode_json, plain_text
 from txnformat.errors import CorruptDataError
+from txnformat.persistent import replace
 
 EVERY = [form for forms in FORMS.values() for form in forms]
 SNAPSHOT = ENTRIES.parent / "snapshots" / "full"

@@ -9,7 +9,6 @@ import pytest
 
 from txnformat.core.app_versions.state import VersionAt
 from txnformat.core.assemble import assemble
-from txnformat.core.drafts import replace
 from txnformat.core.entry import CommitEntry, sha256_hex
 from txnformat.core.fold import apply
 from txnformat.core.groups.operations import OffsetCommit
@@ -26,9 +25,11 @@ from txnformat.core.intents import (
     Write,
 )
 from txnformat.core.invariants import INVARIANTS, check_state, check_whole
+from txnformat.core.lifecycle.operations import PartitionEnd
+from txnformat.core.lifecycle.state import ErasureState
 from txnformat.core.operations import PendingPartition
 from txnformat.core.ranges import NO_RANGES, Ranges
-from txnformat.core.records.state import DeleteHorizon, PartitionState
+from txnformat.core.records.state import DeleteHorizon, PartitionState, Spill
 from txnformat.core.state import DeletedTopic, IntentWindow, LogState, ProducerIdBlock
 from txnformat.core.subscriptions.operations import (
     AckedPartition,
@@ -38,7 +39,7 @@ from txnformat.core.subscriptions.operations import (
 )
 from txnformat.core.subscriptions.state import PendingAcks
 from txnformat.core.transactions.state import StagedFlush, TransactionStatus
-from txnformat.persistent import Columns, Vector
+from txnformat.persistent import Columns, Vector, replace
 from txnformat.types import Outcome, TopicPartition
 from txnlog_testing.strategies import make_append, make_topic
 
@@ -204,6 +205,14 @@ def test_a_sound_history_has_no_violations() -> None:
     assert check_whole(AFTER) == []
 
 
+GONE = "00000000-0000-4000-8000-000000000000"
+ERASURE = ErasureState(GONE, ORDERS.topic_id, "orders", ORDERS.directory, 1, 1, ("id",), "ab" * 32, "")
+
+
+def erasures(**values: Any) -> State:
+    return of_state(erasures={GONE: replace(ERASURE, **values)})
+
+
 WHOLE: list[tuple[str, State]] = [
     ("I3", partition(log_start=10_000)),
     ("I5", partition(log_end=lambda found: found.log_end + 1)),
@@ -218,6 +227,8 @@ WHOLE: list[tuple[str, State]] = [
     ("I7", of_state(blocks={1: ProducerIdBlock("process", 1, 1_001, 0)})),
     ("I7", known("other", producer_id=0)),
     ("I7", known("other", epoch=0)),
+    ("I7", of_state(owners={})),
+    ("I7", of_state(owners={**BEFORE.owners, 999: "etl"})),
     ("I8", dropped("aborted")),
     ("I8", rows("aborted", 0, first_offset=1)),
     ("I8", rows("aborted", 0, last_offset=3)),
@@ -233,6 +244,7 @@ WHOLE: list[tuple[str, State]] = [
     ("I13", of_state(topic_ids={})),
     ("I13", of_state(topics={}, topic_ids={})),
     ("I14", of_state(files=Vector())),
+    ("I25", partition(spills=(Spill(0, 4, 0, 1, 1, 0, 0, 4, 0),))),
     ("I15", partition(sealed_end=1)),
     ("I15", partition(listed_end=1)),
     ("I14", rows("extents", 0, file=-1)),
@@ -271,6 +283,12 @@ WHOLE: list[tuple[str, State]] = [
     ("I23", partition(cleaned_end=1)),
     ("I23", partition(horizons=(DeleteHorizon(1, 5),))),
     ("I23", partition(horizons=(DeleteHorizon(0, 5), DeleteHorizon(0, 6)))),
+    ("I24", erasures(entry=99)),
+    ("I24", erasures(rewritten_entry=1, complete_entry=2, floor=1)),
+    ("I24", erasures(rewritten_entry=1, reached=(PartitionEnd(0, 1),))),
+    ("I24", erasures(topic_id=GONE)),
+    ("I24", erasures(ends=(PartitionEnd(1, 1), PartitionEnd(0, 1)))),
+    ("I24", erasures(reached=(PartitionEnd(0, 10**6),))),
     ("I22", of_state(topics={}, topic_ids={}, partition_count=0)),
     ("I22", of_state(deleted={ORDERS.directory: DeletedTopic(ORDERS.directory, "gone", 3)})),
     ("I22", of_state(deleted={"elsewhere": DeletedTopic("elsewhere", ORDERS.topic_id, 3)})),
@@ -282,6 +300,7 @@ STEP: list[tuple[str, State]] = [
     ("I3", partition(log_end=0)),
     ("I23", partition(cleaned_end=-1)),
     ("I23", partition(cleaned_entry=-2)),
+    ("I24", partition(erased_entry=-2)),
     ("I4", partition(open={(0, 1): 0})),
     ("I5", partition(log_end=lambda found: found.log_end + 1)),
     ("I5", dropped("extents")),
@@ -296,6 +315,7 @@ STEP: list[tuple[str, State]] = [
     ("I9", rows("markers", -1, producer_id=77)),
     ("I10", rows("extents", -2, base_sequence=7)),
     ("I10", rows("extents", -3, base_sequence=7)),
+    ("I7", of_state(owners={})),
     ("I11", of_state(app_versions={})),
     ("I11", of_state(app_versions={("spark-batch", "job"): VersionAt(0, 4)})),
     (
@@ -309,6 +329,7 @@ STEP: list[tuple[str, State]] = [
     ("I12", of_state(window=BEFORE.window)),
     ("I13", of_state(topics=BEFORE.topics, topic_ids=BEFORE.topic_ids)),
     ("I14", of_state(files=BEFORE.files)),
+    ("I25", partition(spills=(Spill(0, 4, 0, 1, 1, 0, 0, 4, 0),))),
     ("I15", partition(sealed_end=1)),
     ("I17", of_state(producers={})),
     ("I17", of_state(retired_below=1)),

@@ -13,7 +13,6 @@ from txnformat.client.driver import Driver
 from txnformat.clock import SystemClock
 from txnformat.core.assemble import assemble
 from txnformat.core.decide import decide
-from txnformat.core.drafts import replace
 from txnformat.core.entry import CommitEntry, sha256_hex
 from txnformat.core.fold import apply, apply_operation
 from txnformat.core.folding import At
@@ -28,7 +27,7 @@ from txnformat.core.sealing.sidecar import decode_index, encode_index
 from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot, state_digest
 from txnformat.core.state import LogState
 from txnformat.errors import ConflictError, CorruptDataError, InternalError
-from txnformat.persistent import Columns, Vector
+from txnformat.persistent import Columns, Vector, replace
 from txnformat.protocol.sealing import write_segments
 from txnformat.reading.sealed import SidecarCache
 from txnformat.store.memory import MemoryStore

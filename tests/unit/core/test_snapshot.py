@@ -18,18 +18,18 @@ from tests.unit.core.full_state import FULL, LOG_ID, ORDERS, TABLE, checkpoint_o
 from txnformat import keys
 from txnformat.client.driver import Driver
 from txnformat.clock import SystemClock, SystemIds
-from txnformat.core.drafts import replace
 from txnformat.core.entry import sha256_hex
 from txnformat.core.intents import (
     AllocateIds,
 )
+from txnformat.core.lifecycle.state import ErasureState
 from txnformat.core.operations import Checkpoint
 from txnformat.core.records.state import EXTENT
 from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot, state_digest
 from txnformat.core.state import DeletedTopic, Features, LogState
 from txnformat.core.wire.document import encode_json, plain_text
 from txnformat.errors import CorruptDataError, StorageError, UnsupportedFeatureError
-from txnformat.persistent import Columns, Vector
+from txnformat.persistent import Columns, Vector, replace
 from txnformat.protocol.effects import (
     CreateObject,
     DrawId,
@@ -92,9 +92,9 @@ def test_the_digest_depends_neither_on_chunks_nor_on_the_order_of_dicts() -> Non
         other = replace(other, partitions={**other.partitions, key: replace(partition, extents=extents)})
     other = replace(
         other,
-        topics=dict(reversed(other.topics.items())),
-        topic_ids=dict(reversed(other.topic_ids.items())),
-        partitions=dict(reversed(other.partitions.items())),
+        topics=dict(reversed([*other.topics.items()])),
+        topic_ids=dict(reversed([*other.topic_ids.items()])),
+        partitions=dict(reversed([*other.partitions.items()])),
         files=other.files.keep(set(other.files.numbers())),
     )
     assert list(other.partitions) != list(FULL.partitions)
@@ -111,11 +111,14 @@ def test_the_digest_of_a_known_state_never_changes() -> None:
 
 
 GOLDEN_EMPTY = "94fbe617523aaac0d2b6960f3561f7bf5021d5c64cd959ba5c14db87fac59abc"
-GOLDEN_FULL = "6ff40cf69b970702ee2083305d0cb87f847c3be64b7e84494c9bc69ddcf0dd16"
+GOLDEN_FULL = "ab5c3e8938de2e87a4204acaf39ae4ecc1ffb95f672a668023fbeb54eddff6c6"
 
 
-DERIVED = {"partition_count", "topic_ids", "extents", "undecided"}
+DERIVED = {"partition_count", "topic_ids", "extents", "owners", "undecided"}
 """From topics, from partitions, and from transactional ids."""
+
+
+ERASURE = ErasureState(LOG_ID, LOG_ID, "orders", "orders-0a8b4b7e", 5, 1, ("id",), "ab" * 32, "")
 
 
 @pytest.mark.parametrize("name", [name for name in LogState.__struct_fields__ if name not in DERIVED])
@@ -126,8 +129,10 @@ def test_the_digest_covers_every_field(name: str) -> None:
         "listed_segments": 1,
         "deleted": {"gone-00000000": DeletedTopic("gone-00000000", LOG_ID, 1)},
         "max_transaction_timeout_ms": 1,
+        "truncate_older_than_ms": 604_800_000,
         "retired_generation": 7,
         "vacuum_floor": 7,
+        "erasures": {LOG_ID: ERASURE},
     }
     changes: dict[str, Any] = {name: others.get(name, getattr(LogState(""), name))}
     changed = replace(FULL, **changes)

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from tests.unit.core.full_state import AUDIT, FULL, LOG_ID, ORDERS, checkpoint_of
-from txnformat.core.drafts import replace
 from txnformat.core.entry import CommitEntry, encode_entry
 from txnformat.core.groups.state import GroupState
 from txnformat.core.ranges import Ranges
@@ -23,7 +22,7 @@ from txnformat.errors import CorruptDataError
 from txnformat.field_types import LOG_TIME_MS_MAX
 from txnformat.keys import LOG_PREFIX, boundary_key, entry_key
 from txnformat.log import TxnLog
-from txnformat.persistent import Columns, Vector
+from txnformat.persistent import Columns, Vector, replace
 from txnformat.store.memory import MemoryStore
 from txnformat.types import TopicPartition
 from txnformat.verify.log import verify_log

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from tests.unit.core.full_state import LOG_ID, checkpoint_of
-from txnformat.core.drafts import replace
 from txnformat.core.entry import sha256_hex
 from txnformat.core.operations import CreateTopic
 from txnformat.core.records.state import EXTENT, PartitionState
@@ -19,7 +18,7 @@ from txnformat.core.state import LogState, TopicState
 from txnformat.core.topics.schema import TopicSchema, fields_to_json
 from txnformat.errors import InvalidInputError
 from txnformat.keys import topic_directory
-from txnformat.persistent import Columns
+from txnformat.persistent import Columns, replace
 from txnformat.types import TopicPartition
 
 

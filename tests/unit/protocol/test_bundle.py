@@ -24,10 +24,9 @@ from txnformat.core.wire.bundle import (
 from txnformat.core.wire.document import encode_json, plain_bytes_max
 from txnformat.errors import CorruptDataError, StorageError
 from txnformat.log import TxnLog
-from txnformat.protocol.bundles import FILL_IN_MAX, bundle_due, write_bundles
 from txnformat.protocol.effects import CreateObject, Effect, GetObject, ListObjects, Simultaneous
 from txnformat.protocol.follow import open_view, refresh
-from txnformat.protocol.tail import usable_bundle
+from txnformat.protocol.tail import FILL_IN_MAX, bundle_due, usable_bundle, write_bundles
 from txnformat.protocol.view import View
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.store.memory import MemoryStore

@@ -340,6 +340,28 @@ def test_who_may_have_had_a_deleted_slot_is_not_told_that_nothing_landed() -> No
     assert _result(_commit(hand, view, intent)[1][intent.intent_id]).repeated
 
 
+def test_an_intent_that_may_have_had_a_deleted_slot_is_not_sent_to_another_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As before, and the window of intent ids has slid past the slot: nothing can tell whether it landed."""
+    monkeypatch.setattr("txnformat.core.state.INTENT_WINDOW_ENTRIES", 2)
+    hand, state = _log()
+    intent = _intent(hand, state)
+    gone: list[LogState] = []
+
+    def lose(effect: Effect) -> None:
+        if isinstance(effect, CreateObject) and not gone:
+            gone.append(_truncated(hand, hand.others_commit(state, intent)))
+
+    hand.before = lose
+    hand.creates = [CreateResult(CreateOutcome.EXISTS)]
+    settings = CommitSettings()
+    unsent = frozenset({intent.intent_id})
+    _, answers = hand.run(commit_group(hand.view(state), [intent], settings, unsent=unsent))
+    assert _error(answers[intent.intent_id]).kind == "commit-too-old"
+    assert hand.slots_created() == [1]
+
+
 def test_a_view_within_60_s_creates_without_the_boundary() -> None:
     hand, state = _log()
     view = hand.view(state)

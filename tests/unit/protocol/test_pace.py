@@ -51,7 +51,7 @@ def test_time_between_commits_counts_as_holding_back() -> None:
 
 
 def test_entries_from_before_the_call_do_not_count() -> None:
-    """Who comes back after a while finds a thousand entries of others, and nobody is there any more."""
+    """A client that comes back after a while finds a thousand entries of others that are gone by now."""
     pace = Pace()
     _win(pace, 1_000_000, others=10_000)
     assert pace.hold_ms(_at(1_000_000)) <= ROUND_TRIP_MS

@@ -84,3 +84,25 @@ def test_an_error_comes_where_its_item_stands() -> None:
     with pytest.raises(ValueError, match="3"):
         next(found)
     assert _threads() == before
+
+
+def test_what_is_the_callers_waits_for_its_turn_in_the_callers_thread() -> None:
+    by: dict[int, threading.Thread] = {}
+
+    def work(item: int) -> int:
+        by[item] = threading.current_thread()
+        return item
+
+    found = ahead(
+        work,
+        range(6),
+        threads=2,
+        weight=lambda _: 1,
+        weight_max=6,
+        count_max=6,
+        by_caller=lambda item: item % 2 == 0,
+    )
+    assert next(found) == 0
+    assert not {2, 4} & set(by)
+    assert list(found) == [1, 2, 3, 4, 5]
+    assert {item for item, thread in by.items() if thread is threading.current_thread()} == {0, 2, 4}

@@ -104,9 +104,9 @@ def test_a_footer_that_was_taken_apart_says_the_same() -> None:
         (lambda f: f[2][1].update({3: 0}), "another schema"),
         (lambda f: f[2][1].update({6: [1]}), "another schema"),
         (lambda f: f[2].append(f[2][1]), "another schema"),
-        (lambda f: f.update({3: 4}), "other rows"),
+        (lambda f: f.update({3: 4}), "do not sum to"),
         (lambda f: f[4][0].update({3: -3}), "number of rows"),
-        (lambda f: f[4].append(f[4][0]), "other rows"),
+        (lambda f: f[4].append(f[4][0]), "do not sum to"),
         (lambda f: f[4][0][1].pop(), "another number of columns"),
         (lambda f: f.pop(4), "row groups"),
         (lambda f: f.update({8: {1: {}}}), "row groups"),
@@ -227,7 +227,7 @@ def test_pages_that_do_not_add_up_are_refused() -> None:
     table = pa.table({"n": list(range(100))})
     with pytest.raises(FooterError, match=r"page header cannot be parsed|bytes that its column chunk"):
         pages_of(table, lambda stored: stored[:-1])
-    with pytest.raises(FooterError, match="other values than its footer says"):
+    with pytest.raises(FooterError, match="as many values as its footer says"):
         pages_of(table, lambda stored: stored * 2, use_dictionary=False)
     with pytest.raises(FooterError, match="out of place"):
         pages_of(table, lambda stored: stored * 2)

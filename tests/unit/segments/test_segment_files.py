@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from txnformat.core.drafts import replace
 from txnformat.errors import (
     CorruptDataError,
     InternalError,
@@ -23,6 +22,7 @@ from txnformat.errors import (
     NotFoundError,
     StorageError,
 )
+from txnformat.persistent import replace
 from txnformat.segments.footer import FooterError
 from txnformat.segments.footer_schema import decode_schema
 from txnformat.segments.ranged_file import RangedFile
@@ -252,7 +252,8 @@ def test_without_columns_rows_are_counted_and_no_data_is_read() -> None:
     store = CountingStore(MemoryStore())
     file, _ = write(store, [numbers(250), numbers(30)])
     with store.measure() as measured:
-        batches = list(SegmentFileReader(store, file, numbers(1).schema).read([1, 0], [], 100))
+        reader = SegmentFileReader(store, file, numbers(1).schema, has_data=False)
+        batches = list(reader.read([1, 0], [], 100))
     assert [batch.num_rows for batch in batches] == [30, 100, 100, 50]
     assert measured.counts.bytes_read() == file.footer_bytes
 

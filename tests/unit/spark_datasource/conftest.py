@@ -14,6 +14,7 @@ from tests.unit.spark_datasource.stream_steps import Cluster, Query
 from txnformat.log import TxnLog
 from txnformat.store.memory import MemoryStore
 from txnlog_testing.stores.counting import CountingStore
+from txnlog_testing.stores.latency import FarStore
 
 Open = Callable[..., TxnLogStreamReader]
 
@@ -45,8 +46,8 @@ def query(cluster: Cluster, path: str, log: TxnLog) -> Query:
 
 @pytest.fixture
 def memory_log() -> TxnLog:
-    """Topics t (2 partitions) and u."""
-    log = TxnLog.create(CountingStore(MemoryStore()))
+    """Topics t (2 partitions) and u; each request is said to be a round trip."""
+    log = TxnLog.create(CountingStore(FarStore(MemoryStore())))
     log.create_topic("t", NUMBERS, partitions=2)
     log.create_topic("u", NUMBERS)
     return log

@@ -26,7 +26,7 @@ from writers.bulk import BulkAppend
 PATH = "/the-log"
 ALL = ReadAllAvailable()
 LIMITED = ReadMaxRows(1)
-"""Whatever it says: the reader takes the limits of its options."""
+"""Its value has no effect: the reader takes the limits of its options."""
 
 
 class StillClock:

@@ -250,7 +250,7 @@ FILES = {n: FileRecord(f"file {n}", 1, "", 1, "", 1) for n in range(9)}
 
 def shape(plans: list[PartitionPlan], count: int) -> list[list[tuple[int, list[int]]]]:
     """Return (partition, offsets) of the parts of each split."""
-    read = TopicRead("t", as_topic_schema(pa.schema([("n", pa.int64())])), ("n",))
+    read = TopicRead("t", "id", as_topic_schema(pa.schema([("n", pa.int64())])), ("n",))
     splits = pickle.loads(pickle.dumps(cut("log", 7, [TopicPlan(read, plans, FILES)], count)))
     for split in splits:
         named = {int(number) for part in split.parts for number in part.planned()["file"]}

@@ -17,13 +17,12 @@ from spark_datasource.options.delegation import TRANSACTION, transaction_option
 from spark_datasource.options.write import parse_write_options
 from spark_datasource.worker.logs import COMMIT_TRIES_MAX
 from spark_datasource.write.commit import commit_intent
-from spark_datasource.write.messages import TaskUpload
+from spark_datasource.write.messages import HANDED_BYTES_MAX, TaskUpload
 from spark_datasource.write.plan import WritePlan
 from spark_datasource.write.sink import TxnLogBatchWriter, plan_write
 from spark_datasource.write.task import Rechunker
 from tests.spark.commit_messages import checked
 from tests.spark.histories import numbers
-from txnformat.core.drafts import replace
 from txnformat.core.intents import AppRef, Write
 from txnformat.errors import (
     CommitStateUnknownError,
@@ -34,6 +33,7 @@ from txnformat.errors import (
 )
 from txnformat.keys import entry_key
 from txnformat.log import TxnLog
+from txnformat.persistent import replace
 from txnformat.protocol.commit import CommitSettings
 from txnformat.store.local import LocalStore
 from txnformat.store.requests import Operation
@@ -249,6 +249,38 @@ def test_a_message_that_no_task_can_send_is_refused(
     with pytest.raises(InternalError) as caught:
         checked([change(message)], plan)
     assert caught.value.kind == "invalid-commit-message"
+
+
+@pytest.mark.parametrize(
+    "payload", [(b"other bytes",), (b"",), (b"a", b"b"), ("text",), (bytes(HANDED_BYTES_MAX + 1),), 3]
+)
+def test_bytes_that_a_task_cannot_have_handed_over_are_refused(
+    log: TxnLog, path: str, payload: tuple[bytes, ...]
+) -> None:
+    log.upgrade(embedding=True)
+    sink = writer(path, partitions="2")
+    message = task(sink, 0, 0, 10)
+    (data,) = message.uploads["t"].payload
+    assert len(data) == message.uploads["t"].files[0].size
+    assert checked([message], sink._plan) == [("t", [message.uploads["t"]])]
+    changed = dataclasses.replace(
+        message, uploads={"t": dataclasses.replace(message.uploads["t"], payload=payload)}
+    )
+    with pytest.raises(InternalError) as caught:
+        checked([changed], sink._plan)
+    assert caught.value.kind == "invalid-commit-message"
+
+
+def test_a_driver_that_does_not_know_yet_that_the_log_embeds_uploads(
+    log: TxnLog, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.upgrade(embedding=True)
+    sink = writer(path, partitions="2")
+    messages = [task(sink, number, 5 * number, 5 * number + 5) for number in range(2)]
+    monkeypatch.setattr(TxnLog, "embeds", False)
+    sink.commit([*messages])
+    assert rows(log) == list(range(10))
+    assert len(list(Path(path).glob("t-*/data/*"))) == 2
 
 
 def test_uploads_from_before_the_pin_and_repeated_ones_are_refused(

@@ -27,7 +27,6 @@ from tests.unit.spark_datasource.reading import (
     schema_of,
     travelled,
 )
-from txnformat.core.drafts import replace
 from txnformat.core.records.state import PartitionState
 from txnformat.errors import (
     ConflictError,
@@ -39,6 +38,7 @@ from txnformat.errors import (
     UnsupportedFeatureError,
 )
 from txnformat.keys import SNAPSHOT_PREFIX, boundary_key, entry_key, parse_snapshot_key
+from txnformat.persistent import replace
 from txnformat.store.memory import MemoryStore
 from txnformat.types import OffsetRange, TopicPartition
 from txnlog import Producer, TxnLog

@@ -15,6 +15,7 @@ from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import TxnLog
 from txnlog_testing.stores.counting import CountingStore, RequestClass, RequestCounts
+from txnlog_testing.stores.latency import FarStore
 
 ENTRY_GET = RequestClass(Operation.GET, KeyClass.ENTRY)
 ENTRY_PUT = RequestClass(Operation.CREATE, KeyClass.ENTRY)
@@ -22,18 +23,27 @@ DATA_GET = RequestClass(Operation.GET_RANGE, KeyClass.DATA)
 DATA_PUT = RequestClass(Operation.OPEN_WRITE, KeyClass.DATA)
 
 
-def test_an_idle_source_asks_once_a_second_and_once_a_minute_more() -> None:
-    store = CountingStore(MemoryStore())
+@pytest.mark.parametrize(
+    ("options", "interval_ms", "dollars_a_month"), [({}, 1_000, 1.05), ({"lookIntervalMs": "250"}, 250, 5)]
+)
+def test_an_idle_source_asks_once_an_interval_and_once_a_minute_more(
+    options: dict[str, str], interval_ms: int, dollars_a_month: float
+) -> None:
+    store = CountingStore(FarStore(MemoryStore()))
     with TxnLog.create(store) as log:
         log.create_topic("t", SCHEMA)
     clock = ManualClock()
-    followed = FollowedLog(parse_read_options({"path": "/log", "topic": "t"}), clock, store)
+    followed = FollowedLog(parse_read_options({"path": "/log", "topic": "t", **options}), clock, store)
+    for _ in range(20):  # the first waits double
+        followed.follow(is_idle=True)
     begin = clock.now().wall_ms
     with store.measure() as measured:
-        for _ in range(600):
+        for _ in range(600_000 // interval_ms):
             followed.follow(is_idle=True)
     assert clock.now().wall_ms - begin == 600_000
-    assert dict(measured.counts.requests) == {ENTRY_GET: 600 + 10}
+    looks = 600_000 // interval_ms
+    assert dict(measured.counts.requests) == {ENTRY_GET: looks + 10}
+    assert dollars({"read": looks / 600}) <= dollars_a_month
     followed.log.close()
 
 
@@ -43,7 +53,7 @@ def test_a_micro_batch_asks_for_each_entry_in_each_process_and_writes_one_entry(
 ) -> None:
     """Between two micro-batches lie the query's own entry, one of its producer, and those of others.
 
-    Who follows asks for the next one, then for two, four, eight, sixteen at once, up to the first that is not there.
+    A follower asks for the next one, then for two, four, eight, sixteen at once, up to the first that is not there.
     """
     path, tasks = str(tmp_path / "log"), Worker()
     with TxnLog.create(path) as log:
@@ -63,7 +73,7 @@ def test_a_micro_batch_asks_for_each_entry_in_each_process_and_writes_one_entry(
         "producer": {},
         "source": {ENTRY_GET: asked},
         "plan": {ENTRY_GET: 1 + asked},
-        "tasks": {DATA_GET: 2, DATA_PUT: 1},
+        "tasks": {DATA_GET: 1, DATA_PUT: 1},
         "commit": {ENTRY_GET: 1 + asked, ENTRY_PUT: 1},
     }
 

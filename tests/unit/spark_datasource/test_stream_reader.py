@@ -29,6 +29,7 @@ from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import Producer, TxnLog
 from txnlog_testing.stores.counting import CountingStore
+from txnlog_testing.stores.latency import FarStore
 
 Open = Callable[..., TxnLogStreamReader]
 
@@ -140,12 +141,16 @@ def test_an_idle_trigger_is_one_get_and_comes_a_second_after_the_one_before(
         reader = start(order=order)
         begin = travelled(reader.initialOffset())
         clock.slept.clear()
+        for _ in range(3):
+            reader.latestOffset(begin, ALL)
+        assert clock.slept == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0], "the first look is at once, and waits double"
+        clock.slept.clear()
         with memory_log.store.measure() as measured:
             for _ in range(20):
                 assert travelled(reader.latestOffset(begin, ALL)) == begin
                 reader.reportLatestOffset()
         assert measured.counts.count() == measured.counts.count(Operation.GET) == 20
-        assert clock.slept == [1.0] * 19, "the first look is at once"
+        assert clock.slept == [1.0] * 20
 
 
 def test_a_trigger_that_found_something_is_followed_by_the_next_at_once(
@@ -158,9 +163,9 @@ def test_a_trigger_that_found_something_is_followed_by_the_next_at_once(
         begin = travelled(reader.latestOffset(begin, ALL))
     assert clock.slept == []
     reader.latestOffset(begin, ALL)
-    clock.now_ms += 400
+    clock.now_ms += 30
     reader.latestOffset(begin, ALL)
-    assert clock.slept == [0.6]
+    assert clock.slept[0] == 0.02, "50 ms after the look before"
 
 
 def test_what_was_read_to_its_end_is_not_looked_at_again_in_commit_order(
@@ -259,7 +264,9 @@ def test_end_expired_ends_what_holds_the_stream_back(memory_log: TxnLog, start: 
         begin = travelled(reader.initialOffset())
         assert travelled(reader.latestOffset(begin, ALL)) == begin
         assert isinstance(memory_log.store, CountingStore)
-        inner = memory_log.store._inner
+        far = memory_log.store._inner
+        assert isinstance(far, FarStore)
+        inner = far._inner
         assert isinstance(inner, MemoryStore)
         later = inner.store_time_ms() + 60_000
         with pytest.MonkeyPatch.context() as patch:

@@ -56,7 +56,7 @@ def test_a_batch_costs_a_file_for_each_task_with_rows_and_topic_and_one_entry(
         cluster.stores["commit"].measure() as committed,
     ):
         query.write(2, both, one, none)
-    # Whoever goes on with a log that it has open looks whether the last entry that it saw is still there. The last
+    # A client that goes on with an open log looks whether the last entry that it saw is still there. The last
     # batch's is new to the worker that plans. It finds the tip by asking for the two entries after it.
     assert dict(planned.counts.requests) == {ENTRY_GET: 4}
     assert dict(written.counts.requests) == {DATA_PUT: 3}

@@ -7,9 +7,20 @@ from collections.abc import Callable
 import pytest
 
 from spark_datasource.stream.reader import TxnLogStreamReader
-from tests.unit.spark_datasource.reading import ALL, LIMITED, append, read, travelled
+from tests.integration.failing import NUMBERS
+from tests.unit.spark_datasource.reading import (
+    ALL,
+    LIMITED,
+    StillClock,
+    append,
+    make_reader,
+    read,
+    schema_of,
+    travelled,
+)
 from txnformat.errors import OffsetOutOfRangeError
-from txnlog import TxnLog
+from txnformat.store.memory import MemoryStore
+from txnlog import Consumer, TxnLog
 
 Open = Callable[..., TxnLogStreamReader]
 
@@ -100,3 +111,73 @@ def test_the_first_batch_of_a_query_is_repeated_as_it_was_or_is_an_alarm(
     with pytest.raises(OffsetOutOfRangeError) as caught:
         again.partitions(travelled(again.initialOffset()), end)
     assert caught.value.kind == "data-loss"
+
+
+HOUR_MS = 3_600_000
+
+
+class Stalled:
+    """A query that has read the first of four records, of an hour each, and then stood still; its topic keeps two hours."""
+
+    def __init__(self, order: str, **settings: int) -> None:
+        self.clock = StillClock()
+        self.order = order
+        self.log = TxnLog.create(MemoryStore(self.clock), clock=self.clock)
+        self.log.upgrade()
+        self.log.create_topic("t", NUMBERS, settings={"retention.ms": 2 * HOUR_MS, **settings})
+        self._append(0)
+        first = self.started(startingOffsets="earliest")
+        self.checkpoint = travelled(first.latestOffset(travelled(first.initialOffset()), ALL))
+        del self.checkpoint["began"]
+        for number in range(1, 4):
+            self._append(number)
+
+    def _append(self, number: int) -> None:
+        append(self.log, number)
+        self.log.maintain("seal")
+        self.clock.sleep(3_600)
+
+    def started(self, **options: object) -> TxnLogStreamReader:
+        """Return the reader of the query as a restart has it."""
+        given = {"topic": "t", "columns": "n", "order": self.order, **options}
+        return make_reader(self.log.store, schema_of(self.log, "t", "n"), self.clock, **given)
+
+    def rest(self, **options: object) -> list[int]:
+        """Go on from the checkpoint, and return what comes."""
+        reader = self.started(**options)
+        return read(reader, self.log, self.checkpoint, travelled(reader.latestOffset(self.checkpoint, ALL)))
+
+
+@pytest.mark.parametrize("order", ["offset", "commit"])
+def test_retention_that_overtakes_a_stalled_query_is_an_alarm(order: str) -> None:
+    """A restart is told, and so is the repeat of a batch that was planned before. Allowed, the query goes on with what is left."""
+    stalled = Stalled(order)
+    planned = travelled(stalled.started().latestOffset(stalled.checkpoint, ALL))
+    (gone,) = stalled.log.maintain("retention").removed
+    assert gone.earliest > 1, "below the new log start is more than the query has read"
+    with pytest.raises(OffsetOutOfRangeError) as caught:
+        stalled.rest()
+    assert caught.value.kind == "data-loss"
+    with pytest.raises(OffsetOutOfRangeError) as caught:
+        stalled.started().partitions(stalled.checkpoint, planned)
+    assert caught.value.kind == "data-loss"
+    assert stalled.rest(failOnDataLoss=False) == list(range(gone.earliest, 4))
+
+
+@pytest.mark.parametrize("order", ["offset", "commit"])
+def test_a_group_at_the_checkpoint_of_a_stalled_query_holds_its_records(order: str) -> None:
+    """With retention.pinned.ms; they go once the group has come further."""
+    stalled = Stalled(order, **{"retention.pinned.ms": -1})
+    with Consumer(stalled.log, "readers", enable_auto_commit=False) as consumer:
+        consumer.subscribe(["t"])
+        consumer.poll(0, 1)
+        consumer.commit()
+        for one in stalled.log.maintain("retention").removed:
+            assert one.earliest <= 1, "only what the group has read"
+        assert stalled.rest() == [1, 2, 3]
+        consumer.poll(0, 10)
+        consumer.commit()
+    (gone,) = stalled.log.maintain("retention").removed
+    assert gone.earliest > 1
+    with pytest.raises(OffsetOutOfRangeError):
+        stalled.rest()

@@ -100,7 +100,7 @@ def test_directories_without_a_change_for_an_hour_cost_no_sync(
 
 
 def test_an_old_object_shows_that_the_way_to_it_is_older(tmp_path: Path) -> None:
-    """Whoever made the directories did so before the object; what came into them since may still be young."""
+    """The directories were made before the object; their later entries may still be young."""
     store, posix = reader(tmp_path / "root")
     posix.old = frozenset({str(tmp_path / "root" / KEY)})
     store.make_durable([KEY])

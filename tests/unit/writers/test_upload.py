@@ -289,7 +289,7 @@ LASTING = [
 
 @pytest.mark.parametrize("fault", PASSING, ids=str)
 def test_a_file_that_fails_for_now_is_uploaded_anew(fault: Fault) -> None:
-    """Whatever step fails: what was written is written again under the same key, and the record is that of what is there."""
+    """After a failure of any step the bytes are written again under the same key, and the record is that of the object there."""
     striking, clock, memory = Striking(Operation.OPEN_WRITE, fault, 5), QuickClock(), MemoryStore()
     began_ms = clock.now().wall_ms
     files = patient(FaultyStore(memory, striking), clock)

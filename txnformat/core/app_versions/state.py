@@ -1,4 +1,4 @@
-"""What the state knows of an application: its newest version, and the runs that have written it. Pure."""
+"""The state of an application: its newest version, and the runs that have written it. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INSTANCES_MAX = 8
 """Instances of an application that the state remembers."""
 
 INSTANCE_BYTES_MAX = 249
-"""Of an instance's name, in UTF-8."""
+"""Longest name of an instance, in UTF-8."""
 
 
 class TopicContent(Struct, frozen=True, gc=False):
@@ -77,4 +77,4 @@ class VersionAt(NamedTuple):
 
 
 NO_VERSION = VersionAt(-1, -1)
-"""Of an application that has written nothing."""
+"""The version of an application that has written nothing."""

@@ -7,7 +7,8 @@ the position that it brings it for come together or not at all.
 
 from __future__ import annotations
 
-from txnformat.core.drafts import draft, drafted_set, put, replace
+from collections.abc import Mapping
+
 from txnformat.core.folding import At, corrupt
 from txnformat.core.groups.ends import pending_index
 from txnformat.core.groups.operations import (
@@ -22,6 +23,7 @@ from txnformat.core.groups.state import Committed, GroupState, Member, PendingPo
 from txnformat.core.state import LogState
 from txnformat.core.transactions.fold import ongoing, owner_of
 from txnformat.core.transactions.state import TransactionStatus, is_legal_transition
+from txnformat.persistent import including, put, replace, update
 
 __all__ = ["commit_offsets", "delete_group", "join_group"]
 
@@ -37,7 +39,7 @@ def join_group(state: LogState, op: JoinGroup, at: At) -> LogState:
 
 def _with_group(state: LogState, name: str, group: GroupState, at: At) -> LogState:
     used = replace(group, used_entry=at.entry, used_ms=at.timestamp_ms)
-    return replace(state, groups=put(state.groups, name, used, at))
+    return replace(state, groups=put(state.groups, name, used))
 
 
 def delete_group(state: LogState, op: DeleteGroup, at: At) -> LogState:
@@ -45,7 +47,7 @@ def delete_group(state: LogState, op: DeleteGroup, at: At) -> LogState:
     group = state.groups.get(op.group)
     if group is None or group.pending:
         corrupt(at, "a group is deleted that is not there, or has pending positions", group=op.group)
-    return state.without_groups([op.group], at)
+    return state.without_groups([op.group])
 
 
 def commit_offsets(state: LogState, op: CommitOffsets, at: At) -> LogState:
@@ -72,9 +74,7 @@ def commit_offsets(state: LogState, op: CommitOffsets, at: At) -> LogState:
             key: Committed(commit.value, commit.metadata, order, at.entry, at.timestamp_ms)
             for key, commit in found.items()
         }
-        committed = draft(group.committed, at)
-        committed.update(now)
-        return _with_group(state, op.group, replace(group, committed=committed), at)
+        return _with_group(state, op.group, replace(group, committed=update(group.committed, now)), at)
     owner = owner_of(state, op.transactional_id, op.producer_id, op.epoch, at)
     if not is_legal_transition(owner.status, TransactionStatus.ONGOING):
         corrupt(at, "positions join a transaction that is prepared", producer_id=op.producer_id)
@@ -90,9 +90,9 @@ def commit_offsets(state: LogState, op: CommitOffsets, at: At) -> LogState:
     }
     for key, one in pending.items():
         index.add(op.transactional_id, key, holds=one.holds)
-    joined = ongoing(owner, at, groups=drafted_set(owner.groups, at, more=(op.group,)))
-    state = _with_group(state, op.group, group.with_pending(op.transactional_id, pending, at), at)
-    return state.with_transactional_id(op.transactional_id, joined, at)
+    joined = ongoing(owner, at, groups=including(owner.groups, op.group))
+    state = _with_group(state, op.group, group.with_pending(op.transactional_id, pending), at)
+    return state.with_transactional_id(op.transactional_id, joined)
 
 
 def _check_commit(
@@ -133,15 +133,16 @@ def _broken(
     at: At,
 ) -> tuple[LogState, GroupState]:
     """Return state and group after commits that did not compare: transactions that had compared can only abort."""
-    pending = draft(group.pending, at) if broken else group.pending
+    changed: dict[str, Mapping[GroupKey, PendingPosition]] = {}
     index = pending_index(group, name, at)
     for transactional_id in broken:
         known = state.transactional_ids[transactional_id]
         if known.status is TransactionStatus.PREPARED:
             corrupt(at, "a position that a prepared transaction holds is committed", group=name)
-        state = state.with_transactional_id(transactional_id, replace(known, abort_only=True), at)
-        held = pending[transactional_id] = draft(pending[transactional_id], at)
-        for key in held.keys() & found.keys():
-            held[key] = held[key]._replace(holds=False)
+        state = state.with_transactional_id(transactional_id, replace(known, abort_only=True))
+        held = group.pending[transactional_id]
+        free = {key: held[key]._replace(holds=False) for key in found if key in held}
+        for key in free:
             index.release(transactional_id, key)
-    return state, replace(group, pending=pending) if broken else group
+        changed[transactional_id] = update(held, free)
+    return state, replace(group, pending=update(group.pending, changed)) if broken else group

@@ -1,4 +1,4 @@
-"""What there is to know of consumer groups, read off one state: lists, descriptions, bounds of their lag. Pure.
+"""Lists and descriptions of consumer groups, with bounds of their lag, read off one state. Pure.
 
 The questions, and the names of the states, are those of Kafka's ``kafka-consumer-groups.sh``.
 """
@@ -68,7 +68,7 @@ class GroupListing:
     live_until_ms: int | None
     """Until when it counts as live (log time, exclusive)."""
     positions: int
-    """That are in force, foreign ones included."""
+    """Number of positions that are in force, foreign ones included."""
     pending_transactions: int
     """Transactions that are not decided and have positions of the group."""
     used_entry: int
@@ -110,7 +110,7 @@ class GroupPosition:
     topic: str
     partition: int
     current_offset: int | None
-    """Next offset to read; None: nothing is committed, only pending."""
+    """Next offset to read. If None, nothing is committed, only pending."""
     last_stable_offset: int
     """Where read_committed ends (exclusive)."""
     log_end: int
@@ -119,7 +119,7 @@ class GroupPosition:
     """Records from the current offset to the last stable offset that read_committed shows: neither markers nor aborted
     ones. None without a current offset."""
     pending: tuple[PendingCommit, ...]
-    """By transactional id."""
+    """The pending commits, by transactional id."""
     metadata: str
     committed_entry: int | None
     """Entry in which the current offset came into force."""
@@ -133,7 +133,7 @@ class ForeignPosition:
 
     name: str
     position: str | None
-    """None: nothing is committed, only pending."""
+    """The committed position. If None, positions are pending only."""
     pending: tuple[PendingCommit, ...]
     metadata: str
     committed_entry: int | None
@@ -154,9 +154,9 @@ class GroupDetails:
     used_ms: int
     """Its log time."""
     positions: tuple[GroupPosition, ...]
-    """By topic and partition."""
+    """The positions, by topic and partition."""
     foreign_positions: tuple[ForeignPosition, ...]
-    """By name."""
+    """The foreign positions, by name."""
 
     @property
     def lag(self) -> int:
@@ -299,7 +299,7 @@ class Unread:
     """Counts, from the state alone, the records of one partition that read_committed shows from an offset on.
 
     Exact from the sealed end on, at the start of a segment that is not in the segment list, and at the log start if nothing was
-    removed. Inside sealed segments it is a bound: their totals are known, what lies in which half is not.
+    removed. Inside sealed segments, and below the end of what was spilled, it is a bound: their totals are known, what lies in which half is not.
     """
 
     def __init__(self, partition: PartitionState) -> None:
@@ -308,6 +308,7 @@ class Unread:
         extents = extents[extents["base_offset"] < partition.last_stable_offset]
         extents = extents[committed(partition, extents)] if len(extents) else extents
         self._bases: Rows = extents["base_offset"]
+        self._spills = [one for one in partition.spills if one.start_offset < partition.last_stable_offset]
         self._extent_ends: Rows = extents["base_offset"] + extents["records"]
         self._from: Rows = np.concatenate([np.cumsum(extents["records"][::-1])[::-1], [0]])
         segments = partition.segments.array()
@@ -331,5 +332,9 @@ class Unread:
                 total += self._listed
             else:
                 parts.append((self._listed, self._partition.listed_end))
+        # Only the object of a spill says which of its records were aborted.
+        stable = self._partition.last_stable_offset
+        ends = [(one.records, min(one.end_offset, stable)) for one in self._spills]
+        parts += [(records, end) for records, end in ends if end > offset]
         bounds = [min(shown, end - offset) for shown, end in parts]
         return LagBound(total + sum(bounds), not any(bounds))

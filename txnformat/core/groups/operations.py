@@ -39,7 +39,7 @@ NO_POSITION = ""
 
 SessionMs = Annotated[int, Meta(ge=0, le=2**53)]
 GroupKey = TopicPartition | str
-"""What a group has a position in: a partition of the log, or something else that has this name."""
+"""The object of a group's position: a partition of the log, or something else that has this name."""
 
 
 class JoinGroup(Struct, frozen=True, tag_field="operation", tag="join_group", kw_only=True):
@@ -47,9 +47,9 @@ class JoinGroup(Struct, frozen=True, tag_field="operation", tag="join_group", kw
 
     group: ReaderName
     generation: Positive
-    """From here on: the one before + 1."""
+    """Generation from here on: the one before + 1."""
     member: TransactionalId | None = None
-    """A name for people; None: the group has no member, since it left or was put out."""
+    """A name for people. If None, the group has no member, since it left or was put out."""
     session_timeout_ms: SessionMs
     """For how long after its last commit the member counts as live; 0 without a member."""
     intent: Count = 0
@@ -64,7 +64,7 @@ class OffsetCommit(Struct, frozen=True, gc=False, omit_defaults=True):
     metadata: Text = ""
     """A text of the application."""
     expected: OrMinusOne | None = None
-    """What must be committed so far (NO_OFFSET: nothing); None: whatever it is."""
+    """The position that must be committed so far (NO_OFFSET: none). If None, any."""
 
     @property
     def key(self) -> TopicPartition:
@@ -84,7 +84,7 @@ class PositionCommit(Struct, frozen=True, gc=False, omit_defaults=True):
     position: Name
     metadata: Text = ""
     expected: Text | None = None
-    """What must be committed so far (NO_POSITION: nothing); None: whatever it is."""
+    """The position that must be committed so far (NO_POSITION: none). If None, any."""
 
     @property
     def key(self) -> str:
@@ -104,9 +104,9 @@ class CommitOffsets(Struct, frozen=True, tag_field="operation", tag="commit_offs
     offsets: tuple[OffsetCommit, ...]
     positions: Annotated[tuple[PositionCommit, ...], LEFT_OUT] = ()
     generation: Positive | None = None
-    """The group's, if its member commits; None: any."""
+    """Generation of the group, if its member commits. If None, any."""
     transactional_id: TransactionalId | None = None
-    """None: committed at once. Else pending until that id's transaction ends."""
+    """The transaction that commits: positions are pending until it ends. If None, they are committed at once."""
     producer_id: OrMinusOne = -1
     epoch: OrMinusOne = -1
     intent: Count = 0

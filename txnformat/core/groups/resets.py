@@ -1,4 +1,4 @@
-"""What positions of a group are to be set to: what may be asked for, and what it means for each partition. Pure.
+"""Targets of a reset of a group's positions: the forms a caller may ask for, and their meaning for each partition. Pure.
 
 The ways are those of ``kafka-consumer-groups.sh --reset-offsets``. But a position at which no consumer can read is refused, not
 moved to the nearest one.
@@ -66,9 +66,9 @@ class OffsetReset:
     topic: str
     partition: int
     previous_offset: int | None
-    """None: it had none."""
+    """The position before. If None, the group had no position."""
     offset: int
-    """From now on, the next to read."""
+    """The new position: the next offset to read."""
 
 
 _SHIFT = re.compile(r"shift:([+-]?[0-9]{1,18})")
@@ -102,7 +102,7 @@ def read_target(to: object, topic: str | None) -> Target:
         if topic is None and all(map(is_names, to)):
             return dict(to)
     raise InvalidInputError(
-        f"{repr_of(to, 80)} is no position that a group can be set to",
+        f"{repr_of(to, 80)} is not a position that a group can be set to",
         kind="invalid-reset-target",
         hint=f"use {_HINT}",
     )
@@ -139,7 +139,8 @@ def reset_keys(
     if partitions is not None:
         if topic is None or isinstance(target, dict):
             raise _invalid(
-                "partitions are those of a topic, and not of a mapping", "leave them out, or name a topic"
+                "partitions are given, but a mapping names its own partitions",
+                "leave them out, or name a topic",
             )
         if isinstance(partitions, str | bytes) or not isinstance(partitions, Sequence):
             raise _invalid(
@@ -238,7 +239,7 @@ def check_resets(state: LogState, resets: Sequence[OffsetReset]) -> None:
 
 
 def as_commits(state: LogState, resets: Sequence[OffsetReset], target: Target) -> tuple[OffsetCommit, ...]:
-    """Return what sets the positions. Who shifts relies on where they were: that must still be so."""
+    """Return what sets the positions. A shift is relative to the current positions: these must still be the same at the commit."""
     return tuple(
         OffsetCommit(
             state.topic_ids[one.topic],

@@ -1,13 +1,13 @@
-"""What a log knows of a consumer group. A value, as all of the state."""
+"""The state of a consumer group in a log. A value, as all of the state."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from txnformat.core.drafts import draft, put
 from txnformat.core.groups.operations import NO_OFFSET, NO_POSITION, GroupKey
+from txnformat.persistent import put, replace, update
 
 __all__ = ["Committed", "GroupState", "Member", "PendingPosition"]
 
@@ -29,7 +29,7 @@ class Committed(NamedTuple):
     order: int
     """Which of the group's commit operations it was, from 0: the last by log position wins, not the last to end."""
     entry: int
-    """In which it came into force: that of the operation, or of the end of its transaction."""
+    """Entry in which it came into force: that of the operation, or of the end of its transaction."""
     timestamp_ms: int
     """Log time of that entry."""
 
@@ -53,9 +53,9 @@ class GroupState:
     member: Member | None = None
     commits: int = 0
     """Commit operations so far."""
-    committed: dict[GroupKey, Committed] = field(default_factory=dict)
-    pending: dict[str, dict[GroupKey, PendingPosition]] = field(default_factory=dict)
-    """By transactional id: what its open or prepared transaction has committed."""
+    committed: Mapping[GroupKey, Committed] = field(default_factory=dict)
+    pending: Mapping[str, Mapping[GroupKey, PendingPosition]] = field(default_factory=dict)
+    """The positions that an open or prepared transaction has committed, by transactional id."""
     used_entry: int = 0
     """Last entry that had an operation of the group, or ended a transaction that did."""
     used_ms: int = 0
@@ -76,10 +76,7 @@ class GroupState:
         """Return until when its member counts as live (log time, exclusive); None without a member."""
         return None if self.member is None else self.used_ms + self.member.session_timeout_ms
 
-    def with_pending(
-        self, transactional_id: str, more: Mapping[GroupKey, PendingPosition], at: object
-    ) -> GroupState:
-        """Return the group with more that is pending in a transaction, in the fold ``at``."""
-        found = draft(self.pending.get(transactional_id, {}), at)
-        found.update(more)
-        return replace(self, pending=put(self.pending, transactional_id, found, at))
+    def with_pending(self, transactional_id: str, more: Mapping[GroupKey, PendingPosition]) -> GroupState:
+        """Return the group with more that is pending in a transaction."""
+        found = update(self.pending.get(transactional_id, {}), more)
+        return replace(self, pending=put(self.pending, transactional_id, found))

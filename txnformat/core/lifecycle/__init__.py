@@ -1,9 +1,12 @@
 """The end of records, topics and files: trims, deleted topics, compacted segments, the vacuum's mark, and ids that were idle for long. Pure.
 
-``operations`` declares :class:`Trim`, :class:`DeleteTopic`, :class:`Replace` and :class:`VacuumMark`; ``fold`` and ``removal`` apply them, ``trim``,
-``deletion``, ``compaction``, ``vacuum`` and ``idle`` decide about them. ``pins`` says which groups and subscriptions hold records back, ``touching``
-which undecided transactions a topic has.
+* ``operations`` declares :class:`Trim`, :class:`DeleteTopic`, :class:`Replace`, :class:`VacuumMark` and those of erasures. Start reading here.
+* ``trim``, ``deletion``, ``compaction``, ``vacuum``, ``truncation``, ``erasure`` and ``idle`` decide.
+* ``fold`` applies the operations, with ``removal``, ``cleaned`` and ``erased``; ``invariants`` checks the results; ``state`` keeps erasures.
+* ``pins`` says which groups and subscriptions hold records back, ``touching`` which undecided transactions a topic has; ``offset_map`` knows the
+  latest offset of each key.
 
-``operations`` imports field types and record types only, since :mod:`txnformat.core.operations` imports it. The other modules may import the state and the
-operations of every concern, the decision about the end of a transaction, and :mod:`txnformat.core.sealing`, which imports from here the operations alone.
+May import: the states and operations of every concern, the decision about the end of a transaction, and :mod:`txnformat.core.sealing`, which imports
+from here the operations alone; the shared modules of ``core``, and the modules below it. ``operations`` imports field types and record types only, since
+:mod:`txnformat.core.operations` imports it.
 """

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from txnformat.core.drafts import replace
 from txnformat.core.folding import At, corrupt
 from txnformat.core.lifecycle.operations import CleanedPartition
 from txnformat.core.records.state import DeleteHorizon, PartitionState
+from txnformat.persistent import replace
 
 __all__ = ["HORIZONS_MAX", "apply_cleaned"]
 

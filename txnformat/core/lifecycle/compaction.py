@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from txnformat.core.drafts import replace
 from txnformat.core.intents import ReplaceSegments
+from txnformat.core.lifecycle.erasure import check_open
 from txnformat.core.lifecycle.operations import Replace
-from txnformat.core.lifecycle.trim import check_lifecycle
+from txnformat.core.lifecycle.trim import check_removal
 from txnformat.core.sealing.lists import lists_replaced
 from txnformat.core.sealing.segment_list import SegmentPart
 from txnformat.core.state import LogState
 from txnformat.core.topics.cleanup import keeps_latest
 from txnformat.errors import ConflictError
 from txnformat.keys import is_runs_key
+from txnformat.persistent import replace
 from txnformat.types import TopicPartition
 
 __all__ = ["groups_of", "replace_segments"]
@@ -68,7 +69,7 @@ def replace_segments(state: LogState, action: ReplaceSegments) -> Replace:
     """Return the operation, if segments, log starts and segment lists are still those that the caller has compacted."""
     op = action.replace
     topic = state.topic_of(op.topic_id, "a compaction")
-    check_lifecycle(state)
+    check_removal(state)
     for part in (part for segment in op.segments for part in segment.partitions):
         known = state.partition(TopicPartition(op.topic_id, part.partition))
         seen = (part.revision, action.log_starts[part.partition])
@@ -88,6 +89,8 @@ def replace_segments(state: LogState, action: ReplaceSegments) -> Replace:
                 expected=cleaned.cleaned_end,
                 got=known.cleaned_end,
             )
+    if op.erased is not None:
+        check_open(state, op.erased.erasure_id)
     if lists_replaced(state, op) is None:
         raise _superseded("another client has written the segment lists anew")
     return replace(op, intent=0)

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
-from txnformat.core.drafts import replace
-from txnformat.core.intents import Done, EndTransaction, RemoveTopic
+from txnformat.core.intents import Done, RemoveTopic
+from txnformat.core.lifecycle.forcing import aborted_by_operator
 from txnformat.core.lifecycle.operations import DeleteTopic
-from txnformat.core.lifecycle.touching import touching
-from txnformat.core.lifecycle.trim import check_lifecycle
-from txnformat.core.operations import Cause, EndTxn
+from txnformat.core.lifecycle.touching import NAMES_SHOWN_MAX, is_prepared, touching
+from txnformat.core.lifecycle.trim import check_removal
+from txnformat.core.operations import EndTxn
 from txnformat.core.state import LogState
-from txnformat.core.transactions.decide import end_for_another
-from txnformat.core.transactions.state import TransactionStatus
-from txnformat.errors import ConflictError, InternalError, InvalidTransactionStateError
-from txnformat.types import TopicPartition
+from txnformat.errors import ConflictError, InvalidTransactionStateError
 
 __all__ = ["delete_topic"]
-
-NAMES_SHOWN_MAX = 20
 
 
 def delete_topic(state: LogState, action: RemoveTopic) -> tuple[EndTxn | DeleteTopic, ...] | Done:
@@ -31,13 +24,9 @@ def delete_topic(state: LogState, action: RemoveTopic) -> tuple[EndTxn | DeleteT
         if gone.topic_id == action.topic_id:
             return Done(gone.entry)
     topic = state.topic_of(action.topic_id, "a deletion")
-    check_lifecycle(state)
+    check_removal(state)
     found = touching(state, action.topic_id)
-    prepared = [
-        name
-        for name in found
-        if state.transactional_ids[name].status is TransactionStatus.PREPARED and name not in action.prepared
-    ]
+    prepared = [name for name in found if is_prepared(state, name) and name not in action.prepared]
     if prepared:
         raise InvalidTransactionStateError(
             "prepared transactions touch the topic: their coordinator decides their outcome",
@@ -46,9 +35,7 @@ def delete_topic(state: LogState, action: RemoveTopic) -> tuple[EndTxn | DeleteT
             topic=topic.name,
             transactional_ids=prepared[:NAMES_SHOWN_MAX],
         )
-    opened = [
-        name for name in found if state.transactional_ids[name].status is not TransactionStatus.PREPARED
-    ]
+    opened = [name for name in found if not is_prepared(state, name)]
     if opened and not action.force:
         raise ConflictError(
             "open transactions touch the topic",
@@ -58,21 +45,5 @@ def delete_topic(state: LogState, action: RemoveTopic) -> tuple[EndTxn | DeleteT
             transactional_ids=opened[:NAMES_SHOWN_MAX],
         )
     kept = tuple(name for name in found if name not in opened)
-    return (*_aborts(state, opened), DeleteTopic(action.topic_id, kept))
-
-
-def _aborts(state: LogState, names: list[str]) -> list[EndTxn]:
-    """Return the ends of open transactions, as an operator aborts them; a marker follows those of the ends before."""
-    ends: list[EndTxn] = []
-    before: Counter[TopicPartition] = Counter()
-    for name in names:
-        owner = state.transactional_ids[name]
-        end = end_for_another(state, EndTransaction(name, owner.producer_id, owner.epoch, Cause.OPERATOR))
-        if isinstance(end, Done):
-            raise InternalError("an open transaction has ended", transactional_id=name)
-        markers = tuple(
-            replace(marker, offset=marker.offset + before[marker.topic_partition]) for marker in end.markers
-        )
-        before.update(marker.topic_partition for marker in markers)
-        ends.append(replace(end, markers=markers))
-    return ends
+    aborts, _ = aborted_by_operator(state, opened)
+    return (*aborts, DeleteTopic(action.topic_id, kept))

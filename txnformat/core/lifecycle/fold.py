@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 
-from txnformat.core.drafts import draft, replace, without
 from txnformat.core.folding import At, corrupt
 from txnformat.core.lifecycle.cleaned import apply_cleaned
+from txnformat.core.lifecycle.erased import apply_erased, with_erased
 from txnformat.core.lifecycle.operations import CompactedRange, Replace, Trim, TrimmedPartition, VacuumMark
 from txnformat.core.operations import Expire
 from txnformat.core.ownership import check_segment
@@ -14,6 +15,7 @@ from txnformat.core.records.state import PartitionState, SealedTotals
 from txnformat.core.sealing.lists import lists_replaced
 from txnformat.core.state import LIFECYCLE, LogState
 from txnformat.core.transactions.state import UNDECIDED
+from txnformat.persistent import replace, update, without
 from txnformat.types import IDEMPOTENT_EPOCH, SegmentRecord, TopicPartition
 
 __all__ = ["apply_expire", "apply_replace", "apply_trim", "apply_vacuum_mark"]
@@ -38,32 +40,32 @@ def apply_expire(state: LogState, op: Expire, at: At) -> LogState:
         if any(later <= earlier for earlier, later in pairwise(names)):  # type: ignore[operator]
             corrupt(at, "something expires twice", names=list(names)[:10])
     gone = frozenset((producer_id, IDEMPOTENT_EPOCH) for producer_id in op.producers)
-    if at.producer_ids is not None:
-        at.producer_ids -= {state.transactional_ids[name].producer_id for name in op.transactional_ids}
+    owned = [state.transactional_ids[name].producer_id for name in op.transactional_ids]
     return replace(
-        state.without_groups(op.groups, at),
-        transactional_ids=without(state.transactional_ids, op.transactional_ids, at),
-        producers=without(state.producers, op.producers, at),
+        state.without_groups(op.groups),
+        transactional_ids=without(state.transactional_ids, op.transactional_ids),
+        owners=without(state.owners, owned),
+        producers=without(state.producers, op.producers),
         retired_below=max([state.retired_below, *(producer_id + 1 for producer_id in op.producers)]),
-        blocks=without(state.blocks, op.blocks, at),
+        blocks=without(state.blocks, op.blocks),
         partitions=_without_sequences(state, gone, at) if gone else state.partitions,
     )
 
 
 def _without_sequences(
     state: LogState, gone: frozenset[tuple[int, int]], at: At
-) -> dict[TopicPartition, PartitionState]:
+) -> Mapping[TopicPartition, PartitionState]:
     if at.sequences is None:
         at.sequences = {}
         for key, one in state.partitions.items():
             for producer in one.sequences:
                 at.sequences.setdefault(producer, set()).add(key)
-    partitions = draft(state.partitions, at)
+    changed: dict[TopicPartition, PartitionState] = {}
     for producer in gone:
         for key in at.sequences.pop(producer, ()):
-            one = partitions[key]
-            partitions[key] = replace(one, sequences=without(one.sequences, (producer,), at))
-    return partitions
+            one = changed.get(key) or state.partitions[key]
+            changed[key] = replace(one, sequences=without(one.sequences, (producer,)))
+    return update(state.partitions, changed)
 
 
 def apply_trim(state: LogState, op: Trim, at: At) -> LogState:
@@ -76,15 +78,13 @@ def apply_trim(state: LogState, op: Trim, at: At) -> LogState:
             topic_id=op.topic_id,
             feature=LIFECYCLE,
         )
-    partitions = draft(state.partitions, at)
-    named: set[int] = set()
+    changed: dict[TopicPartition, PartitionState] = {}
     for part in op.partitions:
-        if part.partition in named:
-            corrupt(at, "a partition is trimmed twice", topic=topic.name, partition=part.partition)
-        named.add(part.partition)
         key = TopicPartition(op.topic_id, part.partition)
-        partitions[key] = _trimmed(partitions.get(key, PartitionState()), part, at)
-    return replace(state, partitions=partitions)
+        if key in changed:
+            corrupt(at, "a partition is trimmed twice", topic=topic.name, partition=part.partition)
+        changed[key] = _trimmed(state.partition(key), part, at)
+    return replace(state, partitions=update(state.partitions, changed))
 
 
 def _trimmed(partition: PartitionState, part: TrimmedPartition, at: At) -> PartitionState:
@@ -136,7 +136,7 @@ def apply_vacuum_mark(state: LogState, op: VacuumMark, at: At) -> LogState:
         )
     # Of what was deleted below, no object can be named any more.
     passed = [directory for directory, gone in state.deleted.items() if gone.entry < op.floor]
-    deleted = without(state.deleted, passed, at) if passed else state.deleted
+    deleted = without(state.deleted, passed) if passed else state.deleted
     return replace(state, vacuum_floor=op.floor, deleted=deleted)
 
 
@@ -158,10 +158,10 @@ def apply_replace(state: LogState, op: Replace, at: At) -> LogState:
         check_segment(topic, SegmentRecord(op.topic_id, segment.index), at)
         for part in segment.partitions:
             parts.setdefault(part.partition, []).append(part)
-    partitions = draft(state.partitions, at)
+    changed: dict[TopicPartition, PartitionState] = {}
     for number, ranges in parts.items():
         key = TopicPartition(op.topic_id, number)
-        partitions[key] = _compacted(partitions.get(key, PartitionState()), ranges, at)
+        changed[key] = _compacted(state.partition(key), ranges, at)
     numbers = [cleaned.partition for cleaned in op.cleaned]
     if not topic.schema.key_columns and numbers:
         corrupt(at, "a key compaction is of a topic without key columns", topic=topic.name)
@@ -173,8 +173,13 @@ def apply_replace(state: LogState, op: Replace, at: At) -> LogState:
         )
     for cleaned in op.cleaned:
         key = TopicPartition(op.topic_id, cleaned.partition)
-        partitions[key] = apply_cleaned(partitions[key], cleaned, at)
-    return replace(state, partitions=partitions, segment_lists=lists)
+        changed[key] = apply_cleaned(changed[key], cleaned, at)
+    if op.erased is not None:
+        state, entries = apply_erased(state, op.topic_id, op.erased, set(parts), at)
+        for number, commit_entry in entries.items():
+            key = TopicPartition(op.topic_id, number)
+            changed[key] = with_erased(changed[key], commit_entry)
+    return replace(state, partitions=update(state.partitions, changed), segment_lists=lists)
 
 
 def _compacted(partition: PartitionState, ranges: list[CompactedRange], at: At) -> PartitionState:

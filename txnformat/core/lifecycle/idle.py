@@ -7,12 +7,12 @@ judged by log time *and* the store's: the earlier of the two.
 
 from __future__ import annotations
 
-from txnformat.core.drafts import replace
 from txnformat.core.intents import ExpireIdle
 from txnformat.core.operations import Expire
 from txnformat.core.state import LogState
 from txnformat.core.transactions.state import UNDECIDED
 from txnformat.errors import ConflictError
+from txnformat.persistent import replace
 
 __all__ = [
     "EXPIRED_MAX",

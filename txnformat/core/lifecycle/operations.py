@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -13,6 +14,7 @@ from txnformat.field_types import (
     OrMinusOne,
     PartitionNumber,
     Positive,
+    Sha256,
     Text,
     Time,
     Uuid,
@@ -20,12 +22,20 @@ from txnformat.field_types import (
 from txnformat.types import ObjectRecord, SegmentListRecord
 
 __all__ = [
+    "AbandonErasure",
+    "AdvanceErasure",
     "CleanedPartition",
     "CompactedRange",
     "CompactedSegment",
+    "CompleteErasure",
     "DeleteTopic",
+    "Erased",
+    "ErasedPartition",
+    "KeptVersions",
+    "PartitionEnd",
     "Replace",
     "ReplacedList",
+    "RequestErasure",
     "Trim",
     "TrimmedPartition",
     "VacuumMark",
@@ -37,11 +47,11 @@ class TrimmedPartition(Struct, frozen=True, gc=False):
 
     partition: PartitionNumber
     log_start: Positive
-    """From here on (inclusive); at most the sealed end."""
+    """The new log start (inclusive); at most the sealed end."""
     commit_entry: OrMinusOne
     """Largest entry that committed a record of the segments between the two log starts, below the new one; -1: none was committed."""
     records: Count
-    """Of those segments; a segment that the log start cuts counts as a whole, later."""
+    """Number of records of those segments; a segment that the log start cuts counts as a whole, later."""
     size: Count
     """Compressed bytes of the records."""
     aborted_records: Count
@@ -83,7 +93,7 @@ class CompactedRange(Struct, frozen=True, gc=False):
     end_offset: Count
     """Exclusive; at most the end of what segment lists describe."""
     revision: Count
-    """Of the partition before this operation."""
+    """Revision of the partition before this operation."""
     runs: Count
     """Rows of the .runs."""
     records: Count
@@ -129,6 +139,28 @@ class CleanedPartition(Struct, frozen=True, gc=False):
     """At least the largest entry that committed a record that is gone, or the later record of its key; -1: none is gone."""
 
 
+class ErasedPartition(Struct, frozen=True, gc=False):
+    """A partition in which a ``replace`` leaves out records that are to be erased, or rewrites a file that holds some for another partition."""
+
+    partition: PartitionNumber
+    commit_entry: OrMinusOne
+    """Largest entry that committed a record that is gone; -1: none is gone."""
+
+
+class Erased(Struct, frozen=True):
+    """An erasure that a ``replace`` is part of."""
+
+    erasure_id: Uuid
+    records: Count
+    """Committed records that are gone."""
+    files: Count
+    """Files that are named no more, or by fewer segments."""
+    partitions: Annotated[
+        tuple[ErasedPartition, ...], Meta(min_length=1, description="at least one partition")
+    ]
+    """Ascending."""
+
+
 class Replace(Struct, frozen=True, tag_field="operation", tag="replace"):
     """Listed segments of a topic are replaced by compacted ones: what committed readers see stays the same, but in ``cleaned`` partitions."""
 
@@ -138,3 +170,73 @@ class Replace(Struct, frozen=True, tag_field="operation", tag="replace"):
     intent: Count = 0
     cleaned: Annotated[tuple[CleanedPartition, ...], LEFT_OUT] = ()
     """Ascending by partition."""
+    erased: Annotated[Erased | None, LEFT_OUT] = None
+
+
+class PartitionEnd(Struct, frozen=True, gc=False):
+    """An offset of a partition."""
+
+    partition: PartitionNumber
+    end_offset: Count
+    """Exclusive."""
+
+
+class KeptVersions(StrEnum):
+    """Whether the store keeps old versions of objects that are deleted."""
+
+    NO = "no"
+    YES = "yes"
+    """The bucket has versions: with the right to read them, what was erased can be read, until they are deleted."""
+    UNKNOWN = "unknown"
+    """The store did not say."""
+
+
+class RequestErasure(Struct, frozen=True, tag_field="operation", tag="request_erasure"):
+    """Records of a topic that a condition matches are to vanish for good. The condition itself is in no entry."""
+
+    erasure_id: Uuid
+    topic_id: Uuid
+    columns: tuple[Item, ...]
+    """The columns that the condition names, ascending."""
+    condition: Sha256
+    """Keyed hash of the condition."""
+    requested_by: Text
+    intent: Count = 0
+
+
+class AdvanceErasure(Struct, frozen=True, tag_field="operation", tag="advance_erasure"):
+    """How far an erasure has come: below these offsets no live segment names a file with records that are to be erased."""
+
+    erasure_id: Uuid
+    partitions: tuple[PartitionEnd, ...] = ()
+    """Ascending; at most the end of what segment lists describe."""
+    intent: Count = 0
+
+
+class CompleteErasure(Struct, frozen=True, tag_field="operation", tag="complete_erasure"):
+    """The certificate of an erasure: a vacuum has deleted every object that had its records."""
+
+    erasure_id: Uuid
+    topic_id: Uuid
+    entry: Count
+    """Entry that holds the request."""
+    columns: tuple[Item, ...]
+    condition: Sha256
+    requested_by: Text
+    records: Count
+    files: Count
+    replaced_entry: OrMinusOne
+    rewritten_entry: Count
+    floor: Positive
+    """Floor of the vacuum: at least the entry from which on nothing live had anything of it."""
+    kept_versions: KeptVersions
+    intent: Count = 0
+
+
+class AbandonErasure(Struct, frozen=True, tag_field="operation", tag="abandon_erasure"):
+    """An erasure that is not complete leaves the state without a certificate: the key is lost, say, so no call can go on with it."""
+
+    erasure_id: Uuid
+    requested_by: Text
+    """The person or system that asked for the abandonment."""
+    intent: Count = 0

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from txnformat.core.app_versions.state import VersionAt
-from txnformat.core.drafts import draft, drafted_set, put, replace, without
 from txnformat.core.folding import At, corrupt
 from txnformat.core.groups.state import GroupState
+from txnformat.core.lifecycle.erased import erasures_without_topic
 from txnformat.core.lifecycle.operations import DeleteTopic
 from txnformat.core.lifecycle.touching import touching
 from txnformat.core.state import LIFECYCLE, DeletedTopic, LogState, TopicState
 from txnformat.core.transactions.state import TransactionalIdState, TransactionStatus
+from txnformat.persistent import put, replace, update, without
 from txnformat.types import TopicPartition
 
 __all__ = ["TOPIC_APPS", "apply_delete_topic"]
@@ -48,18 +49,16 @@ def apply_delete_topic(state: LogState, op: DeleteTopic, at: At) -> LogState:
         if (key := TopicPartition(topic.topic_id, number)) in state.partitions
     ]
     for name in names:
-        state = state.with_transactional_id(name, _rest(state, name, topic.topic_id, at), at)
-    forgotten = _forgotten(state, keys)  # from the partitions as they are still: drafts change in place
+        state = state.with_transactional_id(name, _rest(state, name, topic.topic_id))
+    forgotten = _forgotten(state, keys)
     state = replace(
         state,
-        topics=without(state.topics, (topic.topic_id,), at),
-        topic_ids=without(state.topic_ids, (topic.name,), at),
-        deleted=put(
-            state.deleted, topic.directory, DeletedTopic(topic.directory, topic.topic_id, at.entry), at
-        ),
+        topics=without(state.topics, (topic.topic_id,)),
+        topic_ids=without(state.topic_ids, (topic.name,)),
+        deleted=put(state.deleted, topic.directory, DeletedTopic(topic.directory, topic.topic_id, at.entry)),
         partition_count=state.partition_count - topic.partitions,
-        partitions=without(state.partitions, keys, at),
-        producers=without(state.producers, forgotten, at),
+        partitions=without(state.partitions, keys),
+        producers=without(state.producers, forgotten),
         segments=state.segments.keep(
             {
                 number
@@ -68,23 +67,23 @@ def apply_delete_topic(state: LogState, op: DeleteTopic, at: At) -> LogState:
             }
         ),
         subscriptions=without(
-            state.subscriptions, [key for key in state.subscriptions if key[0] == topic.topic_id], at
+            state.subscriptions, [key for key in state.subscriptions if key[0] == topic.topic_id]
         ),
-        groups=_groups(state, topic.topic_id, at),
-        app_versions=_versions(state, topic, at),
+        groups=_groups(state, topic.topic_id),
+        app_versions=_versions(state, topic),
+        erasures=erasures_without_topic(state, topic.topic_id, at),
     )
     # Other operations of the entry ask anew.
-    at.producer_ids = at.directories = at.sequences = None
+    at.directories = at.sequences = None
     at.positions.clear()
     at.holding.clear()
     at.sealed = (state.files.end, state.tables.end)
     return state
 
 
-def _rest(state: LogState, name: str, topic_id: str, at: At) -> TransactionalIdState:
+def _rest(state: LogState, name: str, topic_id: str) -> TransactionalIdState:
     """Return what a prepared transaction keeps."""
     known = state.transactional_ids[name]
-    groups = {group for group in known.groups if _elsewhere(state.groups[group].pending[name], topic_id)}
     return replace(
         known,
         partitions={key: first for key, first in known.partitions.items() if key.topic_id != topic_id},
@@ -92,19 +91,17 @@ def _rest(state: LogState, name: str, topic_id: str, at: At) -> TransactionalIdS
         staged_sequences={
             key: window for key, window in known.staged_sequences.items() if key.topic_id != topic_id
         },
-        groups=drafted_set(known.groups, at, fewer=known.groups - groups),
-        subscriptions=drafted_set(
-            known.subscriptions, at, fewer=[key for key in known.subscriptions if key[0] == topic_id]
+        groups=frozenset(
+            group
+            for group in known.groups
+            if any(not _is_of(key, topic_id) for key in state.groups[group].pending[name])
         ),
+        subscriptions=frozenset(key for key in known.subscriptions if key[0] != topic_id),
     )
 
 
 def _is_of(key: object, topic_id: str) -> bool:
     return isinstance(key, TopicPartition) and key.topic_id == topic_id
-
-
-def _elsewhere(keys: Iterable[object], topic_id: str) -> list[object]:
-    return [key for key in keys if not _is_of(key, topic_id)]
 
 
 def _forgotten(state: LogState, keys: list[TopicPartition]) -> set[int]:
@@ -120,8 +117,8 @@ def _forgotten(state: LogState, keys: list[TopicPartition]) -> set[int]:
     return found
 
 
-def _groups(state: LogState, topic_id: str, at: At) -> dict[str, GroupState]:
-    groups = draft(state.groups, at)
+def _groups(state: LogState, topic_id: str) -> Mapping[str, GroupState]:
+    changed: dict[str, GroupState] = {}
     for name, group in state.groups.items():
         committed = [key for key in group.committed if _is_of(key, topic_id)]
         pending = {
@@ -130,23 +127,19 @@ def _groups(state: LogState, topic_id: str, at: At) -> dict[str, GroupState]:
         if not committed and not any(pending.values()):
             continue
         left = {
-            holder: without(held, pending[holder], at)
+            holder: without(held, pending[holder])
             for holder, held in group.pending.items()
             if len(pending[holder]) < len(held)
         }
-        groups[name] = replace(group, committed=without(group.committed, committed, at), pending=left)
-    return groups
+        changed[name] = replace(group, committed=without(group.committed, committed), pending=left)
+    return update(state.groups, changed)
 
 
-def _versions(state: LogState, topic: TopicState, at: At) -> dict[tuple[str, str], VersionAt]:
+def _versions(state: LogState, topic: TopicState) -> Mapping[tuple[str, str], VersionAt]:
     own = f"{topic.name}/"
     versions = without(
         state.app_versions,
         [key for key in state.app_versions if key[0] == TOPIC_APPS and key[1].startswith(own)],
-        at,
     )
-    for key, known in [*versions.items()]:
-        changed = known.without_topic(topic.topic_id, topic.name)
-        if changed is not known:
-            versions[key] = changed
-    return versions
+    left = {key: known.without_topic(topic.topic_id, topic.name) for key, known in versions.items()}
+    return update(versions, {key: known for key, known in left.items() if known is not versions[key]})

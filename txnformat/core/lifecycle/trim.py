@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from txnformat.core.drafts import replace
-from txnformat.core.intents import EnableFeatures, TrimTopic
+from txnformat.core.intents import ChangeLog, EnableFeatures, TrimTopic
 from txnformat.core.lifecycle.operations import Trim
 from txnformat.core.lifecycle.pins import unread_from
+from txnformat.core.lifecycle.truncation import ENTRY_AGE_MS_MIN, is_entry_age
 from txnformat.core.operations import Upgrade
-from txnformat.core.state import KNOWN_FEATURES, LIFECYCLE, LogState
+from txnformat.core.state import KNOWN_FEATURES, LIFECYCLE, LogState, check_features
 from txnformat.errors import ConflictError, InvalidInputError, UnsupportedFeatureError
+from txnformat.persistent import replace
 from txnformat.types import TopicPartition
 
-__all__ = ["check_lifecycle", "enable", "trim"]
+__all__ = ["change_log", "check_lifecycle", "check_maintenance", "check_removal", "enable", "trim"]
 
 
 def enable(state: LogState, action: EnableFeatures) -> Upgrade:
@@ -31,10 +32,24 @@ def enable(state: LogState, action: EnableFeatures) -> Upgrade:
     return Upgrade(reader, writer, maintenance)
 
 
+def change_log(state: LogState, action: ChangeLog) -> Upgrade:
+    """Return the operation that sets something of the whole log; its features stay."""
+    check_lifecycle(state)
+    age_ms = action.truncate_older_than_ms
+    if not is_entry_age(age_ms):
+        raise InvalidInputError(
+            f"{age_ms} ms is not an age at which entries go: it is at least {ENTRY_AGE_MS_MIN}",
+            kind="invalid-age",
+            hint="younger entries stay, for clients that have no news for so long",
+        )
+    reader, writer, maintenance = (tuple(sorted(names)) for names in state.features)
+    return Upgrade(reader, writer, maintenance, truncate_older_than_ms=age_ms)
+
+
 def trim(state: LogState, action: TrimTopic) -> Trim:
     """Return the operation that moves log starts, if they and the segments are still those that the caller has counted."""
     state.topic_of(action.trim.topic_id, "a trim")
-    check_lifecycle(state)
+    check_removal(state)
     revisions = action.revisions or (0,) * len(action.seen)
     for part, seen, revision in zip(action.trim.partitions, action.seen, revisions, strict=True):
         known = state.partition(TopicPartition(action.trim.topic_id, part.partition))
@@ -71,3 +86,14 @@ def check_lifecycle(state: LogState) -> None:
             hint="upgrade txnlog in every process that uses the log, then run `txnlog upgrade`, or log.upgrade()",
             feature=LIFECYCLE,
         )
+
+
+def check_maintenance(state: LogState) -> None:
+    """Raise UnsupportedFeatureError about features that maintenance needs and this version does not have."""
+    check_features("maintenance", state.features.maintenance)
+
+
+def check_removal(state: LogState) -> None:
+    """Raise UnsupportedFeatureError unless the log allows that records and objects are removed or replaced, and this version knows all that its maintenance needs."""
+    check_lifecycle(state)
+    check_maintenance(state)

@@ -13,8 +13,8 @@ from txnformat import keys
 from txnformat.core.folding import At, corrupt
 from txnformat.core.intents import MarkVacuum
 from txnformat.core.lifecycle.operations import Replace, VacuumMark
-from txnformat.core.lifecycle.trim import check_lifecycle
-from txnformat.core.operations import Append, Operation, Seal, Stage
+from txnformat.core.lifecycle.trim import check_removal
+from txnformat.core.operations import Append, Operation, Seal, Spill, Stage
 from txnformat.core.state import LogState
 from txnformat.errors import ConflictError, UploadExpiredError
 from txnformat.types import ObjectRecord
@@ -54,6 +54,10 @@ def _seal(op: Seal) -> Iterator[str]:
     yield from _keys(op.segment_list)
 
 
+def _spill(op: Spill) -> Iterator[str]:
+    yield op.table.key
+
+
 def _replace(op: Replace) -> Iterator[str]:
     yield from _keys(*(segment.index for segment in op.segments), *(one.segment_list for one in op.lists))
 
@@ -66,6 +70,7 @@ _NAMED: dict[type, Callable[[Any], Iterator[str]]] = {
     Append: _append,
     Stage: _append,
     Seal: _seal,
+    Spill: _spill,
     Replace: _replace,
 }
 
@@ -105,7 +110,7 @@ def _too_old(state: LogState, key: str, at: At) -> NoReturn:
 
 def mark(state: LogState, action: MarkVacuum) -> VacuumMark:
     """Return the operation that moves the floor, if it is still below; raise ConflictError if another client was faster."""
-    check_lifecycle(state)
+    check_removal(state)
     if action.floor <= state.vacuum_floor:
         raise ConflictError(
             "another vacuum has moved the floor",

@@ -1,4 +1,4 @@
-"""What a natural key proves: that no entry so far holds an intent, however long ago it was sent. Pure.
+"""Proof by a natural key that no entry so far holds an intent, however long ago it was sent. Pure.
 
 The window of intent ids reaches back 1,000 entries. An intent that was first sent to an older slot can still be decided
 if something that it would have left in the state for good, or for as long as it could be repeated, is not there
@@ -14,6 +14,7 @@ from txnformat.core.intents import (
     Action,
     EnableFeatures,
     EndTransaction,
+    FreePartitions,
     LeaveGroup,
     MarkVacuum,
     PendingPartition,
@@ -101,6 +102,12 @@ def _lacks_sequences(state: LogState, write: Write, producer: ProducerRef) -> bo
             key = TopicPartition(made.get(append.topic_id, append.topic_id), part.partition)
             if key.topic_id not in state.topics:
                 continue  # it was deleted, with all that the log knew of it
+            if (
+                owner is not None
+                and owner.status is TransactionStatus.PREPARED
+                and key not in owner.partitions
+            ):
+                continue  # an operator may have taken it from the transaction, with its sequences
             window = state.partition(key).sequences.get((producer.producer_id, producer.epoch), ())
             if owner is not None and key in owner.staged_sequences:
                 window = owner.staged_sequences[key]
@@ -152,6 +159,16 @@ def _trim(state: LogState, action: TrimTopic) -> bool:
     )
 
 
+def _free(state: LogState, action: FreePartitions) -> bool:
+    """Return whether a transaction begins below the offsets. Those that began later begin at the log end of then, or above."""
+    ends = {TopicPartition(action.topic_id, number): offset for number, offset in action.ends}
+    return any(
+        state.transactional_ids[name].partitions.get(key, end) < end
+        for name in state.undecided
+        for key, end in ends.items()
+    )
+
+
 def _replace(state: LogState, action: ReplaceSegments) -> bool:
     return any(
         state.partition(TopicPartition(action.replace.topic_id, part.partition)).revision == part.revision
@@ -164,6 +181,7 @@ _PROOFS: dict[type[Any], Callable[[LogState, Any], bool]] = {
     CreateTopic: lambda state, action: topics_stay(state) and action.topic_id not in state.topics,
     EnableFeatures: lambda state, action: not state.features.reader.issuperset(action.features),
     EndTransaction: _end_for_another,
+    FreePartitions: _free,
     RemoveTopic: lambda state, action: action.topic_id in state.topics,
     LeaveGroup: lambda state, action: state.group(action.group).generation <= action.generation,
     MarkVacuum: lambda state, action: state.vacuum_floor < action.floor,

@@ -31,7 +31,7 @@ class IdBlock:
     """Producer ids that one process may hand out, from 0 to 2^63 - 1; others raise InvalidInputError of kind ``invalid-id-block``."""
 
     owner: str | int
-    """Whose they are: a text, or the number of a Kafka broker."""
+    """Owner of the ids: a text, or the number of a Kafka broker."""
     first: int
     """Inclusive."""
     last: int

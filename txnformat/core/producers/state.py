@@ -38,7 +38,7 @@ SequenceWindow = tuple[AppendedRange, ...]
 
 
 class SequenceVerdict(Enum):
-    """What an append's numbers say."""
+    """The result of comparing an append's sequence numbers with the state."""
 
     NEW = "new"
     REPEAT = "repeat"

@@ -31,16 +31,16 @@ ValueId = Annotated[
 
 
 class Chunk(Struct, frozen=True, omit_defaults=True):
-    """What the header says: the part of a value that a record holds."""
+    """The header of a chunk: the part of a value that a record holds."""
 
     value_id: ValueId = field(name="value")
     """A uuid: whose part."""
     index: Count
     """Which part, counted from 0."""
     count: Count | None = None
-    """Of the last part only: how many there are, ``index + 1``."""
+    """Number of parts, ``index + 1``; only the last part has it."""
     size: Count | None = None
-    """Of the last part only: bytes of the whole value."""
+    """Bytes of the whole value; only the last part has it."""
 
     @property
     def is_last(self) -> bool:

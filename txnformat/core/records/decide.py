@@ -9,7 +9,6 @@ from msgspec import structs
 
 from txnformat.core.app_versions.decide import check_grows, check_not_gone, find_version
 from txnformat.core.app_versions.state import Content
-from txnformat.core.drafts import replace
 from txnformat.core.groups.checks import check_group_offsets
 from txnformat.core.groups.decide import commit_offsets
 from txnformat.core.intents import (
@@ -28,9 +27,15 @@ from txnformat.core.operations import (
     PendingPartition,
     Stage,
 )
-from txnformat.core.ownership import directories, directory_in_use, shares_directory, topic_exists
+from txnformat.core.ownership import (
+    directories,
+    directory_in_use,
+    named_before,
+    shares_directory,
+    topic_exists,
+)
 from txnformat.core.producers.state import AppendedRange, SequenceVerdict, SequenceWindow, classify
-from txnformat.core.state import LIFECYCLE, LogState, topic_gone
+from txnformat.core.state import EMBEDDING, LIFECYCLE, LogState, topic_gone
 from txnformat.core.subscriptions.decide import acknowledge
 from txnformat.core.transactions.decide import check_identity, end, prepare
 from txnformat.core.transactions.state import TransactionalIdState, TransactionStatus
@@ -43,8 +48,9 @@ from txnformat.errors import (
     ProducerIdConflictError,
     UnknownProducerIdError,
 )
-from txnformat.keys import has_own_directory_only, is_topics_file
-from txnformat.types import IDEMPOTENT_EPOCH, NO_EPOCH, NO_PRODUCER, TopicPartition
+from txnformat.keys import Place, embedded_key, has_own_directory_only, is_topics_file, own_key
+from txnformat.persistent import replace
+from txnformat.types import IDEMPOTENT_EPOCH, NO_EPOCH, NO_PRODUCER, FileRecord, TopicPartition
 
 __all__ = ["decide_write"]
 
@@ -174,6 +180,8 @@ class _Placing:
         self._producer = producer
         self._owner = owner
         self._repeats: list[tuple[TopicPartition, AppendedRange]] = []
+        self._files: set[str] = set()
+        self._payload_bytes = 0
         self.ends: dict[TopicPartition, int] = {}
         """Log end after the appends."""
         self.staged: dict[TopicPartition, int] = {}
@@ -186,19 +194,21 @@ class _Placing:
             raise InternalError("a transaction that stages appends")
         _check_topic(self._state, self._created, producer, self._owner, append)
         placed = []
+        known = len(self._repeats)
         for part, key in self._new(append, {}):
             base_offset = self._state.partition(key).log_end
             self.ends[key] = base_offset + part.records
             placed.append(AppendedPartition(**structs.asdict(part), base_offset=base_offset))
         if not placed:
             return []
+        self._check_files(append, known)
         made = Append(
             topic_id=append.topic_id,
             producer_id=producer.producer_id if producer else NO_PRODUCER,
             epoch=producer.epoch if producer else NO_EPOCH,
             transactional_id=producer.transactional_id if producer else None,
             partition_count=append.partition_count,
-            files=append.files,
+            files=self._embedded(append) if append.payload else append.files,
             partitions=tuple(placed),
             batches=append.batches,
             table=append.table,
@@ -206,20 +216,37 @@ class _Placing:
         )
         return [made]
 
+    def _embedded(self, append: TopicAppend) -> tuple[FileRecord, ...]:
+        """Return the files of an append with their places in the payload, as if it were of this write alone."""
+        if EMBEDDING not in self._state.features.reader or append.table is not None:
+            raise InternalError(
+                "an append embeds its files, and the log or its batch table do not allow that"
+            )
+        files = []
+        for file, data in zip(append.files, append.payload, strict=True):
+            place = Place(self._state.entry + 1, self._payload_bytes)
+            files.append(replace(file, key=embedded_key(file.key, place)))
+            self._payload_bytes += len(data)
+        return tuple(files)
+
     def stage(self, append: TopicAppend) -> list[Stage]:
         """Return the stage without the partitions that are staged already; none when all are."""
         producer, owner = self._producer, self._owner
         if producer is None or producer.transactional_id is None or owner is None or append.table is None:
             raise InternalError("only a transactional producer can stage, and only with a batch table")
+        if append.payload:
+            raise InternalError("a stage names objects")
         if owner.status is TransactionStatus.ONGOING and owner.partitions:
             raise InternalError("a transaction that appends stages")
         _check_topic(self._state, self._created, producer, owner, append)
         placed = []
+        known = len(self._repeats)
         for part, key in self._new(append, owner.staged_sequences):
             self.staged[key] = part.records
             placed.append(part)
         if not placed:
             return []
+        self._check_files(append, known)
         made = Stage(
             append.topic_id,
             producer.producer_id,
@@ -232,6 +259,30 @@ class _Placing:
             append.section,
         )
         return [made]
+
+    def _check_files(self, append: TopicAppend, repeats_before: int) -> None:
+        """Refuse an append of which the log has a part, or a file: its files have been named, and a key is named once."""
+        for key, known in self._repeats[repeats_before:]:
+            raise OutOfOrderSequenceError(
+                "the log holds a part of this append already: a repeat has to be the same as a whole",
+                kind="repeated-in-part",
+                hint="upload what is missing again, as an append of its own",
+                topic_id=key.topic_id,
+                partition=key.partition,
+                entry=known.entry,
+            )
+        named = named_before(self._state, append.files)
+        if named is None and not self._files.isdisjoint(own_key(file.key) for file in append.files):
+            named = append.files[0].key
+        if named is not None:
+            raise ConflictError(
+                "the log has named the file already",
+                kind="file-named",
+                hint="look whether the append is in the log; if it is not, upload its data again",
+                topic_id=append.topic_id,
+                object=named,
+            )
+        self._files.update(own_key(file.key) for file in append.files)
 
     def _new(
         self, append: TopicAppend, staged: Mapping[TopicPartition, SequenceWindow]

@@ -1,16 +1,17 @@
-"""What is true of one partition, of its step from one state to the next, and of what it refers to. Pure.
+"""Invariants of one partition, of its step from one state to the next, and of the objects it refers to. Pure.
 
 Part of :mod:`txnformat.core.invariants`, which numbers the rules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise, zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from txnformat.core.producers.state import SequenceWindow
 from txnformat.core.records.state import PartitionState, Transaction
 from txnformat.core.state import LogState
 from txnformat.persistent import Rows
@@ -23,13 +24,14 @@ _Problems = Iterator[str]
 
 def check_partition_step(old: PartitionState, new: PartitionState, after: LogState) -> _Problems:
     """Yield the violations of a partition's step; costs what the step changed, or sealed."""
-    kept = _Kept.of(old, new.sealed_end)
+    kept = _Kept.of(old, new.spilled_end)
     grown, markers = new.extents.since(kept.extents), new.markers.since(kept.markers)
     yield from _check_offsets_step(old, new, kept)
     yield from _check_segments(new, after)
+    yield from _check_spills(new, after)
+    yield from _check_spills_step(old, new)
     yield from _check_transactions(old.open, grown, markers, new.aborted.since(kept.aborted), new)
-    following = {producer: window[-1].last_sequence + 1 for producer, window in old.sequences.items()}
-    yield from _check_sequences(following, grown, new)
+    yield from _check_sequences(old.sequences, grown, new)
     yield from _check_references(grown, after)
 
 
@@ -37,11 +39,12 @@ def check_partition(partition: PartitionState, state: LogState) -> _Problems:
     """Yield the violations in one partition, everything derived again from what the state has of it."""
     extents, markers = partition.extents.array(), partition.markers.array()
     yield from _check_bounds(partition)
-    yield from _check_tiling(extents, markers, partition.sealed_end, partition.log_end)
+    yield from _check_spills(partition, state)
+    yield from _check_tiling(extents, markers, partition.spilled_end, partition.log_end)
     yield from _check_segments(partition, state)
-    opened = _open_at_sealed_end(partition)
+    opened = _open_at_start(partition)
     yield from _check_transactions(
-        opened, extents, markers, partition.aborted.array(), partition, known_from=partition.sealed_end
+        opened, extents, markers, partition.aborted.array(), partition, known_from=partition.spilled_end
     )
     yield from _check_sequences(None, extents, partition)
     yield from _check_windows(partition, extents, state)
@@ -49,20 +52,20 @@ def check_partition(partition: PartitionState, state: LogState) -> _Problems:
 
 
 class _Kept(NamedTuple):
-    """How many rows of a partition stay when its sealed end moves."""
+    """How many rows of a partition stay when its sealed or spilled end moves."""
 
     extents: int
     markers: int
     aborted: int
 
     @classmethod
-    def of(cls, old: PartitionState, sealed_end: int) -> _Kept:
-        if sealed_end == old.sealed_end:
+    def of(cls, old: PartitionState, start: int) -> _Kept:
+        if start == old.spilled_end:
             return cls(len(old.extents), len(old.markers), len(old.aborted))
         return cls(
-            int(np.count_nonzero(old.extents.array()["base_offset"] >= sealed_end)),
-            int(np.count_nonzero(old.markers.array()["offset"] >= sealed_end)),
-            int(np.count_nonzero(old.aborted.array()["last_offset"] >= sealed_end)),
+            int(np.count_nonzero(old.extents.array()["base_offset"] >= start)),
+            int(np.count_nonzero(old.markers.array()["offset"] >= start)),
+            int(np.count_nonzero(old.aborted.array()["last_offset"] >= start)),
         )
 
 
@@ -106,6 +109,8 @@ def _check_offsets_step(old: PartitionState, new: PartitionState, kept: _Kept) -
         yield f"I3 it goes back from [{old.log_start}, {old.log_end}) to [{new.log_start}, {new.log_end})"
     if new.cleaned_end < old.cleaned_end or new.cleaned_entry < old.cleaned_entry:
         yield f"I23 key compaction goes back from {old.cleaned_end} to {new.cleaned_end}"
+    if new.erased_entry < old.erased_entry:
+        yield f"I24 the newest erased commit goes back from {old.erased_entry} to {new.erased_entry}"
     if new.last_stable_offset < old.last_stable_offset:
         yield f"I4 the last stable offset goes back from {old.last_stable_offset} to {new.last_stable_offset}"
     if new.sealed_end < old.sealed_end or new.listed_end < old.listed_end:
@@ -115,6 +120,32 @@ def _check_offsets_step(old: PartitionState, new: PartitionState, kept: _Kept) -
         return
     grown, markers = new.extents.since(kept.extents), new.markers.since(kept.markers)
     yield from _check_tiling(grown, markers, old.log_end, new.log_end)
+
+
+def _check_spills(partition: PartitionState, state: LogState) -> _Problems:
+    position = partition.sealed_end
+    for one in partition.spills:
+        if one.start_offset != position or one.records + one.markers != one.end_offset - one.start_offset:
+            yield f"I25 a spill has [{one.start_offset}, {one.end_offset}), expected from {position}"
+        if not 0 <= one.extents <= one.batches <= one.records or one.aborted > one.markers:
+            yield f"I25 the totals of the spill at {one.start_offset} cannot be"
+        if one.table not in state.tables:
+            yield f"I25 table {one.table} of the spill at {one.start_offset} is not in the state"
+        position = one.end_offset
+
+
+def _check_spills_step(old: PartitionState, new: PartitionState) -> _Problems:
+    """Spilled offsets stay so until they are sealed, and only what the last stable offset has not passed is spilled anew."""
+    if new.spilled_end < old.spilled_end:
+        yield f"I25 the spilled end goes back from {old.spilled_end} to {new.spilled_end}"
+    known = set(old.spills)
+    for one in new.spills:
+        if one not in known and one.start_offset < old.last_stable_offset:
+            yield f"I25 a spill begins at {one.start_offset}, below the last stable offset {old.last_stable_offset}"
+    if new.sealed_end > old.sealed_end and any(
+        one.start_offset < new.sealed_end < one.end_offset for one in old.spills
+    ):
+        yield f"I25 the sealed end {new.sealed_end} is inside of a spill"
 
 
 def _check_segments(partition: PartitionState, state: LogState) -> _Problems:
@@ -134,31 +165,32 @@ def _key(row: Any) -> Transaction:
     return int(row["producer_id"]), int(row["epoch"])
 
 
-_BEFORE_SEALED_END = -1
-"""First offset of a transaction that began below the sealed end: the state no longer says where."""
+_BEFORE_START = -1
+"""First offset of a transaction that began below the extents in the state, which no longer says where."""
 
 
-def _open_at_sealed_end(partition: PartitionState) -> dict[Transaction, int]:
-    """Return the transactions that markers in the state end and that began below the sealed end."""
-    if partition.sealed_end == 0:
+def _open_at_start(partition: PartitionState) -> dict[Transaction, int]:
+    """Return the transactions that began below the extents in the state: those that are open, and those that markers in the state end."""
+    start = partition.spilled_end
+    if start == 0:
         return {}
     extents = partition.extents.array()
     begun = {_key(row): int(row["base_offset"]) for row in extents[extents["transactional"] != 0][::-1]}
     indexed = {_key(row): int(row["first_offset"]) for row in partition.aborted.array()}
-    found: dict[Transaction, int] = {}
+    found = {key: first for key, first in partition.open.items() if first < start}
     for row in partition.markers.array():
         key = _key(row)
-        if key in indexed and indexed[key] < partition.sealed_end:
+        if key in indexed and indexed[key] < start:
             found[key] = indexed[key]
         elif row["commit"] and begun.get(key, partition.log_end) > row["offset"]:
-            found[key] = _BEFORE_SEALED_END
+            found[key] = _BEFORE_START
     return found
 
 
 class _Replay:
     """Goes through data and markers in offset order, and keeps what must follow from them."""
 
-    def __init__(self, opened: dict[Transaction, int]) -> None:
+    def __init__(self, opened: Mapping[Transaction, int]) -> None:
         self.open = dict(opened)
         self.ended: set[Transaction] = set()
         self.aborted: list[tuple[int, ...]] = []
@@ -184,13 +216,13 @@ class _Replay:
             what = "a second marker ends" if key in self.ended else "a marker without data ends"
             self.problems.append(f"I9 {what} {key} at {offset}")
         elif not row["commit"]:
-            stable = min(self.open.values(), default=offset + 1)  # _BEFORE_SEALED_END: not known
+            stable = min(self.open.values(), default=offset + 1)  # _BEFORE_START: not known
             self.aborted.append((*key, first, offset, stable, int(row["entry"])))
         self.ended.add(key)
 
 
 def _check_transactions(
-    opened: dict[Transaction, int],
+    opened: Mapping[Transaction, int],
     extents: Rows,
     markers: Rows,
     index: Rows,
@@ -212,7 +244,7 @@ def _check_transactions(
         if (
             expected is not None
             and found is not None
-            and (expected[4] == _BEFORE_SEALED_END or found[4] < known_from)
+            and (expected[4] == _BEFORE_START or found[4] < known_from)
         ):
             expected = (*expected[:4], found[4], expected[5])
         if expected != found:
@@ -221,21 +253,23 @@ def _check_transactions(
 
 
 def _check_sequences(
-    known: dict[Transaction, int] | None, extents: Rows, partition: PartitionState
+    known: Mapping[Transaction, SequenceWindow] | None, extents: Rows, partition: PartitionState
 ) -> _Problems:
-    """I10: ``known`` says the next sequence of each producer before ``extents``; None: take what sealed data left."""
-    following = dict(known or {})
-    is_cut = known is None and partition.sealed_end > 0
+    """I10: ``known`` has the window of each producer before ``extents``; None: take what sealed data left."""
+    following: dict[Transaction, int] = {}
+    is_cut = known is None and partition.spilled_end > 0
     ended = {_key(row) for row in extents if row["transactional"]} - set(partition.open)
     for row in extents[extents["producer_id"] != NO_PRODUCER]:
         key = _key(row)
-        expected = following.get(key, int(row["base_sequence"]) if is_cut else 0)
+        window = known.get(key) if known else None
+        begin = window[-1].last_sequence + 1 if window else int(row["base_sequence"]) if is_cut else 0
+        expected = following.get(key, begin)
         if row["base_sequence"] != expected:
             yield f"I10 {key} at offset {row['base_offset']}: sequence {row['base_sequence']}, expected {expected}"
         following[key] = int(row["base_sequence"] + row["records"])
     for key in sorted(following.keys() - ended):
         window = partition.sequences.get(key)
-        if window is None:
+        if not window:
             continue
         if window[-1].last_sequence + 1 != following[key] or any(
             later.first_sequence != earlier.last_sequence + 1 for earlier, later in pairwise(window)
@@ -256,7 +290,7 @@ def _check_windows(partition: PartitionState, extents: Rows, state: LogState) ->
         )
     }
     unexpected = {key for key in partition.sequences if key not in partition.open} - expected
-    if partition.sealed_end > 0:  # their data may be sealed
+    if partition.spilled_end > 0:  # their data may be sealed, or spilled
         unexpected = set()
     for key in sorted(expected - set(partition.sequences)):
         yield f"I10 {key}: it has no window"

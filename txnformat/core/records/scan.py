@@ -25,6 +25,7 @@ __all__ = [
     "PartitionPlan",
     "Stored",
     "check_not_cleaned",
+    "check_not_erased",
     "check_not_trimmed",
     "check_range",
     "commit_entries",
@@ -84,11 +85,11 @@ HALF = 2**31
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
-    """What to read of one partition."""
+    """The plan of a read of one partition."""
 
     partition: int
     range: OffsetRange
-    """What was asked, resolved: the reader's position afterwards is ``range.end``."""
+    """The range that was asked for, resolved: the reader's position afterwards is ``range.end``."""
     rows: Rows
     """shape (n,), dtype PLANNED, ascending by base_offset."""
 
@@ -126,6 +127,20 @@ def check_not_cleaned(partition: PartitionState, entry: int, topic: str, number:
             partition=number,
             version=entry,
             oldest=partition.cleaned_entry,
+        )
+
+
+def check_not_erased(partition: PartitionState, entry: int, topic: str, number: int) -> None:
+    """Raise NotFoundError of kind ``version-trimmed``: an erasure has removed a record that was committed after an entry, so it may have removed others of that version."""
+    if entry < partition.erased_entry:
+        raise NotFoundError(
+            "records of this version were erased",
+            kind="version-trimmed",
+            hint=f"read from version {partition.erased_entry} on, or by offset",
+            topic=topic,
+            partition=number,
+            version=entry,
+            oldest=partition.erased_entry,
         )
 
 
@@ -228,22 +243,18 @@ def plan_sealed(
     rows: Rows,
     wanted: OffsetRange,
     isolation: IsolationLevel,
-    owned: OffsetRange | None = None,
     as_of: int = -1,
 ) -> Rows:
     """Return what to read of a partition's part of a sealed segment, whose rows are INDEX_ROW: rows of PLANNED.
 
-    ``owned``: only batches whose first offset in ``wanted`` lies in it, for readers that share a segment without cutting a
-    batch in two. ``as_of``: the entry of a snapshot.
+    ``as_of``: the entry of a snapshot.
     """
     begins = np.maximum(rows["base_offset"], wanted.start)
-    chosen = (begins < rows["base_offset"] + rows["records"]) & (rows["base_offset"] < wanted.end)
+    chosen = begins < np.minimum(rows["base_offset"] + rows["records"], wanted.end)
     if isolation is IsolationLevel.READ_COMMITTED:
         chosen &= rows["outcome"] != BatchOutcome.ABORTED
     elif isolation is IsolationLevel.SNAPSHOT:
         chosen &= in_cut(rows["commit_entry"], as_of)
-    if owned is not None:
-        chosen &= (begins >= owned.start) & (begins < owned.end)
     found = rows[chosen]
     return planned(found, wanted, found["commit_entry"])
 
@@ -252,7 +263,6 @@ def plan_runs(
     runs: Rows,
     wanted: OffsetRange,
     isolation: IsolationLevel,
-    owned: OffsetRange | None = None,
     as_of: int = -1,
 ) -> Rows:
     """Return what to read of a partition's part of a compacted segment, whose rows are RUN_ROW; otherwise as :func:`plan_sealed`.
@@ -260,11 +270,9 @@ def plan_runs(
     All of its records are committed, so that the isolation levels differ in a snapshot alone.
     """
     begins = np.maximum(runs["start_offset"], wanted.start)
-    chosen = (begins < runs["end_offset"]) & (runs["start_offset"] < wanted.end)
+    chosen = begins < np.minimum(runs["end_offset"], wanted.end)
     if isolation is IsolationLevel.SNAPSHOT:
         chosen &= in_cut(runs["min_commit_entry"], as_of)
-    if owned is not None:
-        chosen &= (begins >= owned.start) & (begins < owned.end)
     until = as_of if isolation is IsolationLevel.SNAPSHOT else INT64_MAX
     return planned_runs(runs[chosen], wanted, until=until)
 

@@ -7,17 +7,18 @@ very many batches, in the rows of a batch table). Sealed segments, then extents 
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from txnformat.core.drafts import replace, without
 from txnformat.core.producers.state import SequenceWindow
 from txnformat.core.records.visibility import last_stable_offset
 from txnformat.field_types import Count
-from txnformat.persistent import Columns
+from txnformat.persistent import Columns, replace, without
 
 __all__ = [
     "ABORTED",
@@ -27,6 +28,7 @@ __all__ = [
     "DeleteHorizon",
     "PartitionState",
     "SealedTotals",
+    "Spill",
     "Transaction",
 ]
 
@@ -80,6 +82,8 @@ ABORTED: np.dtype[Any] = np.dtype(
     ]
 )
 
+_MARKER_ROW, _ABORTED_ROW = struct.Struct("<3q2i2q"), struct.Struct("<6q")
+"""One row each: packing it is faster than a table of one row."""
 
 SEGMENT: np.dtype[Any] = np.dtype(
     [
@@ -122,6 +126,26 @@ class DeleteHorizon(msgspec.Struct, frozen=True, gc=False):
     """Time of the entry."""
 
 
+class Spill(msgspec.Struct, frozen=True, gc=False):
+    """Offsets above the last stable offset whose extents, markers and abort index entries are in an object. A snapshot has it as it is."""
+
+    start_offset: Count
+    """Where the spill before it ends, or the sealed part."""
+    end_offset: Count
+    """Exclusive."""
+    table: Count
+    """Number of the object in LogState.tables."""
+    extents: Count
+    batches: Count
+    """Batches that the extents stand for."""
+    markers: Count
+    aborted: Count
+    """Abort index entries whose marker is in the range."""
+    records: Count
+    size: Count
+    """Compressed bytes of the records."""
+
+
 _NOTHING_SEALED = SealedTotals(0, 0, 0, 0, 0)
 
 
@@ -129,7 +153,7 @@ class PartitionState(msgspec.Struct, frozen=True):
     """One partition after some entry.
 
     Offsets from ``log_start`` to ``listed_end`` are in segments of the segment list, those up to ``sealed_end`` in
-    ``segments``, and from there to ``log_end`` extents and markers are in the state.
+    ``segments``, those up to ``spilled_end`` in objects that ``spills`` name, and from there to ``log_end`` extents and markers are in the state.
     """
 
     log_start: int = 0
@@ -153,19 +177,29 @@ class PartitionState(msgspec.Struct, frozen=True):
     """Largest entry of the records that key compaction removed, or compared them with; a version below it is no longer whole; -1: it removed none."""
     horizons: tuple[DeleteHorizon, ...] = ()
     """Where tombstones may be below ``cleaned_end``, ascending."""
-    open: dict[Transaction, int] = msgspec.field(default_factory=dict)
+    erased_entry: int = -1
+    """Largest entry that committed a record which an erasure removed; a version below it is no longer whole; -1: none was removed."""
+    open: Mapping[Transaction, int] = msgspec.field(default_factory=dict)
     """First offset of each undecided transaction, ascending."""
-    sequences: dict[Transaction, SequenceWindow] = msgspec.field(default_factory=dict)
+    sequences: Mapping[Transaction, SequenceWindow] = msgspec.field(default_factory=dict)
     """Windows of producers without a transactional id, and of open transactions."""
     extents: Columns = msgspec.field(default_factory=lambda: Columns(EXTENT))
     markers: Columns = msgspec.field(default_factory=lambda: Columns(MARKER))
     aborted: Columns = msgspec.field(default_factory=lambda: Columns(ABORTED))
-    """In order of their markers; those with a marker below ``sealed_end`` are in sidecars only."""
+    """In order of their markers; those with a marker below ``sealed_end`` are in sidecars only, those with one below ``spilled_end`` in spills."""
+    spills: tuple[Spill, ...] = ()
+    """Spills that tile [sealed end, spilled end), ascending."""
+
+    @property
+    def spilled_end(self) -> int:
+        """Return where extents and markers in the state begin (inclusive): the end of the spills, or the sealed end."""
+        return self.spills[-1].end_offset if self.spills else self.sealed_end
 
     @property
     def aborted_transactions(self) -> int:
         """Return how many transactions with data in the partition were aborted."""
-        return self.sealed.aborted_transactions + len(self.aborted)
+        spilled = sum(one.aborted for one in self.spills)
+        return self.sealed.aborted_transactions + spilled + len(self.aborted)
 
     @property
     def last_stable_offset(self) -> int:
@@ -173,9 +207,9 @@ class PartitionState(msgspec.Struct, frozen=True):
         return last_stable_offset(self.log_start, self.log_end, islice(self.open.values(), 1))
 
     def with_marker(
-        self, transaction: Transaction, commit: bool, entry: int, timestamp_ms: int, at: object
+        self, transaction: Transaction, commit: bool, entry: int, timestamp_ms: int
     ) -> PartitionState:
-        """Return the partition after the end of one of its transactions, in the fold ``at``: one more offset, the marker's.
+        """Return the partition after the end of one of its transactions: one more offset, the marker's.
 
         For an abort the index entry's last_stable_offset is, as in Kafka, the first offset of the oldest
         transaction still open among the others, else the offset after the marker.
@@ -183,15 +217,16 @@ class PartitionState(msgspec.Struct, frozen=True):
         producer_id, epoch = transaction
         offset = self.log_end
         first = self.open.get(transaction)
-        others = without(self.open, (transaction,), at)
-        sequences = without(self.sequences, (transaction,), at)
-        markers = self.markers.append(
-            np.array([(offset, producer_id, epoch, int(commit), 0, entry, timestamp_ms)], MARKER)
+        others = without(self.open, (transaction,))
+        sequences = without(self.sequences, (transaction,))
+        markers = self.markers.append_bytes(
+            _MARKER_ROW.pack(offset, producer_id, epoch, int(commit), 0, entry, timestamp_ms)
         )
         aborted = self.aborted
         if not commit and first is not None:
             stable = next(iter(others.values()), offset + 1)
-            aborted = aborted.append(np.array([(producer_id, epoch, first, offset, stable, entry)], ABORTED))
+            row = _ABORTED_ROW.pack(producer_id, epoch, first, offset, stable, entry)
+            aborted = aborted.append_bytes(row)
         return replace(
             self, log_end=offset + 1, open=others, sequences=sequences, markers=markers, aborted=aborted
         )

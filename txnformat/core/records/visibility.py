@@ -33,7 +33,7 @@ ABORTED_RANGE: np.dtype[Any] = np.dtype(
         ("last_offset", "<i8"),  # of its ABORT marker, inclusive
     ]
 )
-"""What the filter needs to know of an aborted transaction; rows may have further fields."""
+"""The fields of an aborted transaction that the filter needs; rows may have further fields."""
 
 
 def last_stable_offset(log_start: int, log_end: int, open_first_offsets: Iterable[int]) -> int:

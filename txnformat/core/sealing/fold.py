@@ -1,30 +1,34 @@
-"""Folding a seal: offset ranges leave the state for sidecars, and with them the files that only they needed. Pure."""
+"""Folding seals and spills: offset ranges leave the state for sidecars and other objects, and with them the files that only they needed. Pure."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from txnformat.core.drafts import draft, replace
 from txnformat.core.folding import At, corrupt
-from txnformat.core.operations import Seal, SealedPartition, SealedSegment
+from txnformat.core.operations import Seal, SealedPartition, SealedSegment, Spill
 from txnformat.core.ownership import check_segment
 from txnformat.core.records.state import SEGMENT, PartitionState, SealedTotals
+from txnformat.core.records.state import Spill as SpilledRange
 from txnformat.core.sealing.lists import lists_with
-from txnformat.core.state import LogState
+from txnformat.core.sealing.spills import taken_by
+from txnformat.core.state import LIFECYCLE, LogState
+from txnformat.persistent import replace, update
 from txnformat.types import TopicPartition
 
-__all__ = ["after_seals", "apply_seal"]
+__all__ = ["after_seals", "apply_seal", "apply_spill"]
 
 
 def apply_seal(state: LogState, op: Seal, at: At) -> LogState:
     """Return the state after a seal, but for what leaves it with the entry's end (:func:`after_seals`)."""
     if not op.segments and op.segment_list is None:
         corrupt(at, "a seal seals nothing")
-    partitions = draft(state.partitions, at)
+    changed: dict[TopicPartition, PartitionState] = {}
     for number, segment in enumerate(op.segments, state.segments.end):
-        _seal(state, partitions, segment, number, at)
+        _seal(state, changed, segment, number, at)
     sealed = replace(
-        state, partitions=partitions, segments=state.segments.extend([one.record for one in op.segments])
+        state,
+        partitions=update(state.partitions, changed),
+        segments=state.segments.extend([one.record for one in op.segments]),
     )
     at.sealed = (state.files.end, state.tables.end)
     return sealed if op.segment_list is None else _listed(sealed, op, at)
@@ -32,7 +36,7 @@ def apply_seal(state: LogState, op: Seal, at: At) -> LogState:
 
 def _seal(
     state: LogState,
-    partitions: dict[TopicPartition, PartitionState],
+    changed: dict[TopicPartition, PartitionState],
     segment: SealedSegment,
     number: int,
     at: At,
@@ -44,7 +48,8 @@ def _seal(
     first_aborted = 0
     for part in segment.partitions:
         key = TopicPartition(topic_id, part.partition)
-        partitions[key] = _sealed(partitions.get(key, PartitionState()), part, number, first_aborted, at)
+        partition = changed.get(key) or state.partition(key)
+        changed[key] = _sealed(partition, part, number, first_aborted, at)
         first_aborted += part.aborted
     record = segment.record
     for name, sidecar, rows in (
@@ -69,17 +74,21 @@ def _sealed(
             expected=(partition.sealed_end, partition.last_stable_offset),
             got=(start, end),
         )
+    spills = [one for one in partition.spills if one.end_offset <= end]
+    left = partition.spills[len(spills) :]
     inside = partition.extents.until("base_offset", end)
     marker_count = len(partition.markers.until("offset", end))
+    aborted = partition.aborted.count_below("first_offset", end) + sum(one.aborted for one in spills)
     found = (
-        int(inside["batch_count"].sum()),
-        marker_count,
-        partition.aborted.count_below("first_offset", end),
-        int(inside["records"].sum()),
-        int(inside["size"].sum()),
+        int(inside["batch_count"].sum()) + sum(one.batches for one in spills),
+        marker_count + sum(one.markers for one in spills),
+        # Of transactions that are aborted in a spill further on only the object says where they began.
+        min(max(aborted, part.aborted), aborted + sum(one.aborted for one in left)),
+        int(inside["records"].sum()) + sum(one.records for one in spills),
+        int(inside["size"].sum()) + sum(one.size for one in spills),
     )
     named = (part.batches, part.markers, part.aborted, part.records, part.size)
-    # The partition's rows tile the range, so a cut inside an extent shows as a wrong number of offsets.
+    # The partition's rows tile the range, so a cut inside an extent, or a spill, shows as a wrong number of offsets.
     if found != named or part.records + part.markers != end - start:
         corrupt(
             at,
@@ -100,13 +109,56 @@ def _sealed(
             partition.sealed.size + part.size,
             partition.sealed.aborted_records + part.aborted_records,
             partition.sealed.aborted_size + part.aborted_size,
-            partition.sealed.aborted_transactions + gone,
+            partition.sealed.aborted_transactions + gone + sum(one.aborted for one in spills),
         ),
         segments=partition.segments.append(np.array([(start, end, number, *counts, *rest)], SEGMENT)),
         extents=partition.extents.drop(len(inside)),
         markers=partition.markers.drop(marker_count),
         aborted=partition.aborted.drop(gone),
+        spills=left,
     )
+
+
+def apply_spill(state: LogState, op: Spill, at: At) -> LogState:
+    """Return the state after a spill, but for the files and tables that leave it with the entry's end (:func:`after_seals`)."""
+    if LIFECYCLE not in state.features.reader:
+        corrupt(at, "a spill in a log whose readers need not know spills", feature=LIFECYCLE)
+    changed: dict[TopicPartition, PartitionState] = {}
+    for part in op.partitions:
+        key = part.topic_partition
+        partition = changed.get(key) or state.partition(key)
+        taken = taken_by(partition, state.tables, part)
+        if taken is None:
+            corrupt(
+                at,
+                "a spill does not go on from the spills that are there, above the last stable offset",
+                partition=part.partition,
+                expected=(partition.spilled_end, partition.last_stable_offset, partition.log_end),
+                got=(part.start_offset, part.end_offset, part.replaced),
+            )
+        named = (part.extents, part.batches, part.markers, part.aborted, part.records, part.size)
+        # As of a seal, a cut inside an extent shows as a wrong number of offsets.
+        if taken.totals != named or part.records + part.markers != part.end_offset - part.start_offset:
+            corrupt(
+                at,
+                "a spill's totals are not those of its offsets",
+                partition=part.partition,
+                expected=taken.totals,
+                got=named,
+            )
+        spill = SpilledRange(part.start_offset, part.end_offset, state.tables.end, *named)
+        changed[key] = replace(
+            partition,
+            extents=partition.extents.drop(taken.extents),
+            markers=partition.markers.drop(taken.markers),
+            aborted=partition.aborted.drop(taken.aborted),
+            spills=(*taken.kept, spill),
+        )
+    spilled = replace(
+        state, partitions=update(state.partitions, changed), tables=state.tables.extend((op.table,))
+    )
+    at.sealed = (spilled.files.end, spilled.tables.end)
+    return spilled
 
 
 def after_seals(state: LogState, at: At) -> LogState:
@@ -125,12 +177,13 @@ def after_seals(state: LogState, at: At) -> LogState:
 
 
 def _without_unused(state: LogState, files_end: int, tables_end: int) -> LogState:
-    """Drop the files and batch tables with numbers below the ends that no extent and nothing staged refers to any more."""
+    """Drop the files and tables with numbers below the ends that no extent, no spill and nothing staged refers to any more."""
     files = set(range(files_end, state.files.end))
     tables = set(range(tables_end, state.tables.end))
     appends: set[tuple[int, int]] = set()
     count = 0
     for partition in state.partitions.values():
+        tables.update(one.table for one in partition.spills)
         extents = partition.extents.array()
         count += len(extents)
         in_table = extents["table"] >= 0

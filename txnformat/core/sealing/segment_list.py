@@ -97,7 +97,7 @@ class SegmentPart(NamedTuple):
 
 
 ListedSegments = dict[TopicPartition, tuple[SegmentPart, ...]]
-"""Of each partition, its segments in the order of their offsets."""
+"""The segments of each partition, in the order of their offsets."""
 
 
 def segments_in(parts: Sequence[SegmentPart], wanted: OffsetRange) -> list[SegmentPart]:

@@ -28,6 +28,7 @@ from txnformat.persistent import Rows
 from txnformat.types import FileRecord, ObjectRecord, OffsetRange
 
 __all__ = [
+    "COMPACTED_FILES",
     "INDEX_ROW",
     "INDEX_SCHEMA",
     "MARKERS_SCHEMA",
@@ -48,7 +49,7 @@ __all__ = [
 
 
 class BatchOutcome(IntEnum):
-    """What became of a batch."""
+    """The outcome of a batch."""
 
     PLAIN = 0
     """Appended outside of a transaction: committed with its entry."""

@@ -4,18 +4,18 @@ The specification, section "Snapshots", has the format. The *digest* of a state 
 library's version, nor on how a state came about.
 
 A decoder checks size and sha256 against the ``checkpoint`` operation before it parses anything, and log id, entry and
-digest after. Whatever does not fit is CorruptDataError with object, expected, got.
+digest after. Any mismatch is a CorruptDataError with object, expected, got.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txnformat import keys
 from txnformat.columns.arrow_file import rows_of
@@ -25,6 +25,19 @@ from txnformat.core.operations import Checkpoint
 from txnformat.core.ownership import check_snapshot
 from txnformat.core.records.state import ABORTED, EXTENT, MARKER, SEGMENT
 from txnformat.core.snapshot.rows import StateRow
+from txnformat.core.snapshot.sections import (
+    FILES,
+    OUTER,
+    TABLES,
+    arrays_of,
+    batch_of,
+    read_stream,
+    record_arrays,
+    records_of,
+    schema_of,
+    schema_of_rows,
+    stream_of,
+)
 from txnformat.core.snapshot.state import Tables, decode_state, encode_state, read_state
 from txnformat.core.state import LogState
 from txnformat.core.wire.document import (
@@ -45,22 +58,7 @@ from txnformat.types import FileRecord, ObjectRecord
 __all__ = ["decode_snapshot", "encode_snapshot", "state_digest"]
 
 _SECTIONS = ("state", "extents", "markers", "aborted", "segments", "files", "tables")
-_OUTER = pa.schema(
-    [pa.field("section", pa.string(), nullable=False), pa.field("data", pa.large_binary(), nullable=False)]
-)
-_FILES = {
-    "number": pa.int64(),
-    "key": pa.string(),
-    "size": pa.int64(),
-    "sha256": pa.string(),
-    "footer_bytes": pa.int64(),
-    "footer_sha256": pa.string(),
-    "rows": pa.int64(),
-    "schema_id": pa.int32(),
-}
-_TABLES = {"number": pa.int64(), "key": pa.string(), "size": pa.int64(), "sha256": pa.string()}
 _ROWS = {"extents": EXTENT, "markers": MARKER, "aborted": ABORTED, "segments": SEGMENT}
-_HEX_64 = r"^[0-9a-f]{64}$"
 
 
 class _Parts(NamedTuple):
@@ -119,14 +117,11 @@ def encode_snapshot(state: LogState) -> bytes:
     """
     parts = _parts(state)
     columns = [
-        *(
-            {name: pa.array(np.ascontiguousarray(rows[name])) for name in rows.dtype.names or ()}
-            for rows in parts.rows
-        ),
-        _record_arrays(parts.files, _FILES),
-        _record_arrays(parts.tables, _TABLES),
+        *map(arrays_of, parts.rows),
+        record_arrays(parts.files, FILES),
+        record_arrays(parts.tables, TABLES),
     ]
-    batches = [_batch(arrays) for arrays in columns]
+    batches = [batch_of(arrays) for arrays in columns]
     plain = plain_json(parts.state)
     _check_size(len(plain), "JSON", "topics and their columns, partitions, producers and ids")
     _check_size(
@@ -150,33 +145,12 @@ def _check_size(size: int, what: str, many: str) -> None:
 
 def _encoded(plain: bytes, batches: Iterable[Any], document: bytes, compression: str | None) -> bytes:
     """Return the bytes of a snapshot; raise CorruptDataError or ArrowFileError if no reader takes them."""
-    data = [document, *(_stream(batch, compression) for batch in batches)]
-    outer = pa.record_batch([pa.array(_SECTIONS), pa.array(data, pa.large_binary())], schema=_OUTER)
-    made = _stream(outer, None)
+    data = [document, *(stream_of(batch, compression) for batch in batches)]
+    outer = pa.record_batch([pa.array(_SECTIONS), pa.array(data, pa.large_binary())], schema=OUTER)
+    made = stream_of(outer, None)
     check_cost(plain, len(made), name="snapshot")
     _check_tables(dict(zip(_SECTIONS, data, strict=True)), len(made), _beside(plain, len(made)))
     return made
-
-
-def _record_arrays(records: Vector[Any], types: dict[str, Any]) -> dict[str, Any]:
-    arrays = {name: [getattr(one, name) for one in records] for name in types if name != "number"}
-    return {name: pa.array(arrays.get(name, list(records.numbers())), kind) for name, kind in types.items()}
-
-
-def _batch(arrays: dict[str, Any]) -> Any:
-    return pa.record_batch(
-        list(arrays.values()), schema=_schema({name: array.type for name, array in arrays.items()})
-    )
-
-
-def _stream(batch: Any, compression: str | None) -> bytes:
-    sink = pa.BufferOutputStream()
-    # One thread: the bytes must not depend on how many cores there are.
-    options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
-    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
-        writer.write_batch(batch)
-    result: bytes = sink.getvalue().to_pybytes()
-    return result
 
 
 def decode_snapshot(data: bytes, checkpoint: Checkpoint, log_id: str) -> LogState:
@@ -206,8 +180,9 @@ def _expect(name: str, field: str, expected: object, got: object) -> None:
 
 
 def _decode(data: bytes, name: str, log_id: str, entry: int) -> LogState:
-    start, _ = check_stream(memoryview(data), _OUTER, len(data))
-    outer = _read(data, start, _OUTER, name)
+    start, _ = check_stream(memoryview(data), OUTER, len(data))
+    expect = partial(_expect, name)
+    outer = read_stream(data, start, OUTER, name, expect)
     _expect(name, "sections", list(_SECTIONS), outer.column("section").to_pylist())
     sections = dict(zip(_SECTIONS, (value.as_buffer() for value in outer.column("data")), strict=True))
     text = plain_text(sections["state"].to_pybytes(), name=name, stored=len(data))
@@ -219,15 +194,21 @@ def _decode(data: bytes, name: str, log_id: str, entry: int) -> LogState:
     starts = _check_tables(sections, len(data), others)
 
     def read(section: str) -> Any:
-        return _read(sections[section], starts[section], _INNER[section], name)
+        return read_stream(sections[section], starts[section], _INNER[section], name, expect)
 
     tables = Tables(
         rows_of(read("extents"), EXTENT),
         rows_of(read("markers"), MARKER),
         rows_of(read("aborted"), ABORTED),
         rows_of(read("segments"), SEGMENT),
-        [(row[0], FileRecord(*row[1:])) for row in _records(read("files"), name, keys.parse_data_key)],
-        [(row[0], ObjectRecord(*row[1:])) for row in _records(read("tables"), name, keys.parse_table_key)],
+        [
+            (row[0], FileRecord(*row[1:]))
+            for row in records_of(read("files"), name, keys.parse_any_file_key, expect)
+        ],
+        [
+            (row[0], ObjectRecord(*row[1:]))
+            for row in records_of(read("tables"), name, keys.parse_table_key, expect)
+        ],
     )
     state = decode_state(said, tables, name)
     check_snapshot(state, name)
@@ -254,49 +235,9 @@ def _check_tables(sections: Mapping[str, Any], stored: int, declared: int) -> di
     return starts
 
 
-def _read(data: Any, start: int, schema: pa.Schema, name: str) -> Any:
-    """Return the record batch at ``start`` of an untrusted Arrow stream whose schema was checked: every buffer checked."""
-    message = pa.ipc.read_message(pa.BufferReader(pa.py_buffer(data).slice(start)))
-    table = pa.ipc.read_record_batch(message, schema)
-    table.validate(full=True)
-    if table.nbytes > METADATA_BYTES_MAX:
-        raise CorruptDataError(
-            "a metadata object is too large when decompressed",
-            kind="metadata-too-large",
-            object=name,
-            expected=f"at most {METADATA_BYTES_MAX} bytes",
-            got=f"{table.nbytes} bytes",
-        )
-    nulls = sum(column.null_count for column in table.columns)
-    _expect(name, "nulls", 0, nulls)
-    return table
-
-
-def _records(
-    table: Any, name: str, parse: Callable[[str], keys.ObjectName | None]
-) -> Iterator[tuple[Any, ...]]:
-    """Iterate over the rows of ``files`` or ``tables``; keys and hashes are checked as in an entry."""
-    fields = table.schema.names
-    for field in fields:
-        if field.endswith("sha256"):
-            valid = pc.all(pc.match_substring_regex(table.column(field), _HEX_64)).as_py()
-            expected = "64 hex digits in each row"
-            _expect(name, field, expected, "another text" if valid is False else expected)
-    for key in table.column("key").to_pylist():
-        keys.check_key(key, parse, where=name)
-    return zip(*(table.column(field).to_pylist() for field in fields), strict=True)
-
-
-def _schema(types: dict[str, Any]) -> pa.Schema:
-    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in types.items()])
-
-
 _INNER = {
-    **{
-        section: _schema({name: pa.from_numpy_dtype(dtype[name]) for name in dtype.names or ()})
-        for section, dtype in _ROWS.items()
-    },
-    "files": _schema(_FILES),
-    "tables": _schema(_TABLES),
+    **{section: schema_of_rows(dtype) for section, dtype in _ROWS.items()},
+    "files": schema_of(FILES),
+    "tables": schema_of(TABLES),
 }
 """The schemas of the tables, in the order of their sections."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 from msgspec import Struct, structs
@@ -119,7 +119,7 @@ def encode_group(name: str, group: GroupState) -> GroupRow:
     )
 
 
-def _sorted(found: dict[GroupKey, Any]) -> Iterable[tuple[GroupKey, Any]]:
+def _sorted(found: Mapping[GroupKey, Any]) -> Iterable[tuple[GroupKey, Any]]:
     """Return partitions by topic id and number, then foreign positions by name."""
     return sorted(found.items(), key=lambda item: (isinstance(item[0], str), item[0]))
 

@@ -1,4 +1,4 @@
-"""The JSON section of a snapshot, declared once: its rows as they stand there. What is not in the state's own form is here.
+"""The JSON section of a snapshot, declared once: its rows as they stand there. This module declares the rows that differ from the state's own form.
 
 In a row with ``omit_defaults`` what equals its default is left out: an earlier version did not have the field, and the
 digests of its snapshots must hold. Rows of groups and of subscriptions are in modules of their own. ``UNSET`` is for what is always written, null too, and may be absent. See :mod:`txnformat.core.snapshot.codec`.
@@ -10,9 +10,10 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
+from txnformat.core.lifecycle.state import ErasureState
 from txnformat.core.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS, TopicSetting
 from txnformat.core.producers.state import AppendedRange
-from txnformat.core.records.state import DeleteHorizon, SealedTotals
+from txnformat.core.records.state import DeleteHorizon, SealedTotals, Spill
 from txnformat.core.snapshot.groups import GroupRow
 from txnformat.core.snapshot.subscriptions import SubscriptionRow
 from txnformat.core.state import DeletedTopic, ProducerIdBlock
@@ -75,10 +76,10 @@ class TopicRow(Struct, frozen=True, gc=False, omit_defaults=True):
     create: dict[str, Any]
     """The operation."""
     partitions: PartitionCount | None = None
-    """None: those that it was created with."""
+    """Number of partitions. If None, the topic still has those that it was created with."""
     schemas: tuple[Any, ...] = ()
     settings: tuple[TopicSetting, ...] | None = None
-    """None: those that it was created with."""
+    """The settings. If None, those that the topic was created with."""
 
 
 class StartRow(Struct, frozen=True, gc=False):
@@ -90,7 +91,7 @@ class StartRow(Struct, frozen=True, gc=False):
 
 
 class StagedSequencesRow(Struct, frozen=True, gc=False):
-    """What a transaction has staged in a partition."""
+    """The sequences of the records that a transaction has staged in a partition."""
 
     topic_id: Uuid
     partition: PartitionNumber
@@ -163,7 +164,7 @@ class OpenRow(Struct, frozen=True, gc=False):
 
 
 class SequencesRow(Struct, frozen=True, gc=False):
-    """What a partition remembers of a producer."""
+    """The sequences that a partition remembers of a producer."""
 
     producer_id: Count
     epoch: Count
@@ -191,6 +192,8 @@ class PartitionRow(Struct, frozen=True, gc=False, omit_defaults=True):
     cleaned_end: Count = 0
     cleaned_entry: OrMinusOne = -1
     horizons: tuple[DeleteHorizon, ...] = ()
+    erased_entry: OrMinusOne = -1
+    spills: tuple[Spill, ...] = ()
 
 
 class SegmentRow(SegmentRecord, frozen=True, kw_only=True):
@@ -245,4 +248,6 @@ class StateRow(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     files: NumberedRow
     tables: NumberedRow
     vacuum_floor: Count = 0
+    truncate_older_than_ms: OrMinusOne = -1
     deleted: tuple[DeletedTopic, ...] = ()
+    erasures: tuple[ErasureState, ...] = ()

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from msgspec import UNSET, structs
 
 from txnformat.core.app_versions.state import VersionAt
+from txnformat.core.lifecycle.truncation import ENTRY_AGE_MS_MIN, is_entry_age
 from txnformat.core.operation_codec import (
     check_segment_keys,
     check_settings_order,
@@ -126,7 +127,9 @@ def encode_state(state: LogState) -> StateRow:
         files=NumberedRow(len(state.files), state.files.end),
         tables=NumberedRow(len(state.tables), state.tables.end),
         vacuum_floor=state.vacuum_floor,
+        truncate_older_than_ms=state.truncate_older_than_ms,
         deleted=tuple(one for _, one in sorted(state.deleted.items())),
+        erasures=tuple(state.erasures.values()),
     )
 
 
@@ -191,6 +194,8 @@ def _encode_partition(key: TopicPartition, partition: PartitionState) -> Partiti
         partition.cleaned_end,
         partition.cleaned_entry,
         partition.horizons,
+        partition.erased_entry,
+        partition.spills,
     )
 
 
@@ -223,6 +228,9 @@ def decode_state(row: StateRow, tables: Tables, name: str) -> LogState:
         fail(name, "listed_segments", "end of lists that follow each other from segment 0 on", bounds)
     if row.vacuum_floor >= max(row.entry, 1):
         fail(name, "vacuum_floor", f"below {row.entry}", row.vacuum_floor)
+    if not is_entry_age(row.truncate_older_than_ms):
+        expected = f"-1, or at least {ENTRY_AGE_MS_MIN}"
+        fail(name, "truncate_older_than_ms", expected, row.truncate_older_than_ms)
     schemas: dict[bytes, TopicSchema] = {}  # topics may be many and alike: each schema is made once
     topics = {
         topic.topic_id: topic
@@ -245,6 +253,7 @@ def decode_state(row: StateRow, tables: Tables, name: str) -> LogState:
         partition_count=partition_count,
         partitions=_partitions(row.partitions, tables, name),
         transactional_ids=transactional_ids,
+        owners={one.producer_id: known for known, one in transactional_ids.items()},
         undecided=frozenset(known for known, one in transactional_ids.items() if one.status in UNDECIDED),
         max_transaction_timeout_ms=row.max_transaction_timeout_ms,
         next_producer_id=row.next_producer_id,
@@ -274,6 +283,8 @@ def decode_state(row: StateRow, tables: Tables, name: str) -> LogState:
         ),
         window=IntentWindow(row.window.first, row.window.entries),
         vacuum_floor=row.vacuum_floor,
+        truncate_older_than_ms=row.truncate_older_than_ms,
+        erasures={one.erasure_id: one for one in row.erasures},
     )
 
 
@@ -399,6 +410,21 @@ def _partitions(
             fail(path, "sealed_end", f"from {row.listed_end} to {row.log_end}", row.sealed_end)
         if row.log_start > row.sealed_end:
             fail(path, "log_start", f"at most {row.sealed_end}", row.log_start)
+        bounds = [
+            row.sealed_end,
+            *(bound for one in row.spills for bound in (one.start_offset, one.end_offset)),
+        ]
+        if (
+            bounds[1::2] != bounds[0:-1:2]
+            or any(one.end_offset <= one.start_offset for one in row.spills)
+            or bounds[-1] > row.log_end
+        ):
+            fail(
+                path,
+                "spills",
+                f"ranges that follow each other from {row.sealed_end} to at most {row.log_end}",
+                bounds,
+            )
         if row.cleaned_end > row.listed_end:
             fail(path, "cleaned_end", f"at most {row.listed_end}", row.cleaned_end)
         partitions[TopicPartition(row.topic_id, row.partition)] = PartitionState(
@@ -412,6 +438,8 @@ def _partitions(
             cleaned_end=row.cleaned_end,
             cleaned_entry=row.cleaned_entry,
             horizons=row.horizons,
+            erased_entry=row.erased_entry,
+            spills=row.spills,
             open={
                 (one.producer_id, one.epoch): one.first_offset
                 for one in sorted(row.open, key=attrgetter("first_offset"))

@@ -16,7 +16,7 @@ Pairs = tuple[tuple[Count, Count], ...]
 
 
 class PendingAcksRow(Struct, frozen=True, gc=False):
-    """What a transaction has acknowledged in a partition."""
+    """The offsets that a transaction has acknowledged in a partition, pending."""
 
     transactional_id: TransactionalId
     ranges: Pairs
@@ -24,7 +24,7 @@ class PendingAcksRow(Struct, frozen=True, gc=False):
 
 
 class AcksRow(Struct, frozen=True, gc=False):
-    """What is acknowledged in a partition."""
+    """The acknowledged offsets of a partition."""
 
     partition: PartitionNumber
     mark: Count

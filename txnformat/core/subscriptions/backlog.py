@@ -23,7 +23,7 @@ class Backlog(NamedTuple):
     records: int
     """All of them, the pending ones included."""
     pending: int
-    """Those that a transaction which has not ended has acknowledged."""
+    """The number of them acknowledged by a transaction that has not ended."""
 
 
 def backlog_of(acks: PartitionAcks, visible: Ranges) -> Backlog:

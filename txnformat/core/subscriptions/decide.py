@@ -21,7 +21,6 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from txnformat import keys
-from txnformat.core.drafts import replace
 from txnformat.core.intents import Acks, ProducerRef
 from txnformat.core.ranges import Ranges
 from txnformat.core.state import LogState
@@ -48,6 +47,7 @@ from txnformat.errors import (
     repr_of,
 )
 from txnformat.field_types import INT64_MAX
+from txnformat.persistent import replace
 from txnformat.types import TopicPartition
 
 __all__ = ["acknowledge", "check_nack", "create_subscription", "delete_subscription"]
@@ -97,7 +97,7 @@ def acknowledge(
     made: list[Ack] = []
     for acks in wanted:
         subscription = subscriptions.get(acks.key) or _subscription(state, acks)
-        op = _operation(acks, producer if owner is not None else None)
+        op = _operation(_left(state, subscription, acks), producer if owner is not None else None)
         changed = {
             part.partition: _after(
                 state, state.acks(subscription, TopicPartition(op.topic_id, part.partition)), op, part
@@ -107,6 +107,30 @@ def acknowledge(
         subscriptions[acks.key] = subscription.with_partitions(changed)
         made.append(op)
     return made
+
+
+def _left(state: LogState, subscription: SubscriptionState, acks: Acks) -> Acks:
+    """Return what is wanted without those offsets of its gaps that others have covered meanwhile."""
+    gaps = {part.partition: Ranges.of(part.ranges) for part in acks.gaps}
+    if not gaps:
+        return acks
+    parts = []
+    for part in acks.partitions:
+        gap = gaps.get(part.partition)
+        if gap is not None:
+            known = state.acks(subscription, TopicPartition(acks.topic_id, part.partition))
+            free = gap - known.whole() - known.held()
+            part = AckedPartition(part.partition, tuple((Ranges.of(part.ranges) - gap | free).pairs()))
+        if gap is None or part.ranges:
+            parts.append(part)
+    if not parts:
+        raise ConflictError(
+            "other clients have acknowledged the offsets",
+            kind="nothing-to-acknowledge",
+            hint="nothing needs to be done",
+            subscription=acks.subscription,
+        )
+    return replace(acks, partitions=tuple(parts), gaps=())
 
 
 def _operation(acks: Acks, producer: ProducerRef | None) -> Ack:

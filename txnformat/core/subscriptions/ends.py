@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable
 
-from txnformat.core.drafts import draft, replace
 from txnformat.core.folding import At
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.operations import SubscriptionKey
 from txnformat.core.subscriptions.state import SubscriptionState
+from txnformat.persistent import replace, update
 from txnformat.types import Outcome
 
 __all__ = ["end_acks"]
@@ -26,21 +26,17 @@ def _holding(subscription: SubscriptionState, key: SubscriptionKey, at: At) -> d
 
 
 def end_acks(
-    state: LogState, transactional_id: str, keys: AbstractSet[SubscriptionKey], outcome: Outcome, at: At
+    state: LogState, transactional_id: str, keys: Iterable[SubscriptionKey], outcome: Outcome, at: At
 ) -> LogState:
     """Return the state after the pending acknowledgements of a transaction are in force, or forgotten: then the records are delivered again."""
-    if not keys:
-        return state
-    subscriptions = draft(state.subscriptions, at)
+    changed: dict[SubscriptionKey, SubscriptionState] = {}
     for key in keys:
-        subscription = subscriptions[key]
+        subscription = state.subscriptions[key]
         ended = {
-            number: subscription.partitions[number].ended(
-                transactional_id, at, commit=outcome is Outcome.COMMIT
-            )
+            number: subscription.partitions[number].ended(transactional_id, commit=outcome is Outcome.COMMIT)
             for number in sorted(_holding(subscription, key, at).pop(transactional_id, ()))
         }
-        subscriptions[key] = replace(
-            subscription.with_partitions(ended, at), used_entry=at.entry, used_ms=at.timestamp_ms
+        changed[key] = replace(
+            subscription.with_partitions(ended), used_entry=at.entry, used_ms=at.timestamp_ms
         )
-    return replace(state, subscriptions=subscriptions)
+    return replace(state, subscriptions=update(state.subscriptions, changed)) if changed else state

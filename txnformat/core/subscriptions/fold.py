@@ -1,14 +1,12 @@
 """Folding what concerns subscriptions: they come and go, and what is acknowledged, at once or in a transaction. Pure.
 
-What conflicts was refused when it was decided (:mod:`txnformat.core.subscriptions.state` has the rules of both): here it means that
-the log is corrupt.
+A conflict was refused when it was decided (:mod:`txnformat.core.subscriptions.state` has the rules of both): here it means that the log is corrupt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container
 
-from txnformat.core.drafts import drafted_set, put, replace, without
 from txnformat.core.folding import At, corrupt
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.operations import (
@@ -21,6 +19,7 @@ from txnformat.core.subscriptions.operations import (
 from txnformat.core.subscriptions.state import ACK_RANGES_MAX, AckConflict, PartitionAcks, SubscriptionState
 from txnformat.core.transactions.fold import ongoing, owner_of
 from txnformat.core.transactions.state import TransactionStatus, is_legal_transition
+from txnformat.persistent import including, put, replace, without
 from txnformat.types import TopicPartition
 
 __all__ = ["acknowledge", "create_subscription", "delete_subscription"]
@@ -35,8 +34,8 @@ def create_subscription(state: LogState, op: CreateSubscription, at: At) -> LogS
     for start in op.starts:
         _check_partition(state, op.topic_id, start.partition, starts, start.offset, at)
         starts[start.partition] = PartitionAcks(start.offset)
-    made = made.with_partitions(starts, at)
-    return replace(state, subscriptions=put(state.subscriptions, op.key, made, at))
+    made = made.with_partitions(starts)
+    return replace(state, subscriptions=put(state.subscriptions, op.key, made))
 
 
 def delete_subscription(state: LogState, op: DeleteSubscription, at: At) -> LogState:
@@ -48,7 +47,7 @@ def delete_subscription(state: LogState, op: DeleteSubscription, at: At) -> LogS
             "a subscription is deleted that is not there, or has pending acknowledgements",
             subscription=op.subscription,
         )
-    return replace(state, subscriptions=without(state.subscriptions, (op.key,), at))
+    return replace(state, subscriptions=without(state.subscriptions, (op.key,)))
 
 
 def acknowledge(state: LogState, op: Ack, at: At) -> LogState:
@@ -65,9 +64,9 @@ def acknowledge(state: LogState, op: Ack, at: At) -> LogState:
         acks = state.acks(subscription, TopicPartition(op.topic_id, part.partition))
         changed[part.partition] = _acknowledged(acks, op, part, at)
     subscription = replace(
-        subscription.with_partitions(changed, at), used_entry=at.entry, used_ms=at.timestamp_ms
+        subscription.with_partitions(changed), used_entry=at.entry, used_ms=at.timestamp_ms
     )
-    state = replace(state, subscriptions=put(state.subscriptions, op.key, subscription, at))
+    state = replace(state, subscriptions=put(state.subscriptions, op.key, subscription))
     if op.transactional_id is None:
         return state
     if op.key in at.holding:
@@ -79,8 +78,8 @@ def acknowledge(state: LogState, op: Ack, at: At) -> LogState:
             "a seek is in a transaction, or an acknowledgement joins one that is prepared",
             producer_id=op.producer_id,
         )
-    joined = ongoing(owner, at, subscriptions=drafted_set(owner.subscriptions, at, more=(op.key,)))
-    return state.with_transactional_id(op.transactional_id, joined, at)
+    joined = ongoing(owner, at, subscriptions=including(owner.subscriptions, op.key))
+    return state.with_transactional_id(op.transactional_id, joined)
 
 
 def _check_partition(
@@ -96,7 +95,7 @@ def _check_partition(
 
 
 def _acknowledged(acks: PartitionAcks, op: Ack, part: AckedPartition, at: At) -> PartitionAcks:
-    after = acks.after(op.mode, part, op.transactional_id, at)
+    after = acks.after(op.mode, part, op.transactional_id)
     if isinstance(after, AckConflict):
         corrupt(
             at,

@@ -1,4 +1,4 @@
-"""What is true of subscriptions in every state, and of every step. Pure. See :mod:`txnformat.core.invariants`."""
+"""Invariants of subscriptions, for every state and every step. Pure. See :mod:`txnformat.core.invariants`."""
 
 from __future__ import annotations
 

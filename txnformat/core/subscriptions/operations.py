@@ -33,7 +33,7 @@ SubscriptionKey = tuple[str, str]
 
 
 class AckMode(StrEnum):
-    """What an acknowledgement says."""
+    """Modes of an acknowledgement."""
 
     INDIVIDUAL = "individual"
     """Ranges of offsets are acknowledged."""
@@ -79,7 +79,7 @@ class DeleteSubscription(Struct, frozen=True, tag_field="operation", tag="delete
 
 
 class AckedPartition(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What is acknowledged in one partition."""
+    """The acknowledged offsets of one partition."""
 
     partition: PartitionNumber
     ranges: tuple[tuple[Count, Count], ...] = ()
@@ -96,7 +96,7 @@ class Ack(Struct, frozen=True, tag_field="operation", tag="ack"):
     mode: Annotated[AckMode, FEATURE]
     partitions: tuple[AckedPartition, ...]
     transactional_id: TransactionalId | None = None
-    """None: at once. Else pending until that id's transaction ends; never of a seek."""
+    """The transaction that acknowledges: pending until it ends; never of a seek. If None, acknowledged at once."""
     producer_id: OrMinusOne = -1
     epoch: OrMinusOne = -1
     intent: Count = 0

@@ -1,4 +1,4 @@
-"""What a log knows of a subscription: what is acknowledged, what is pending, and what conflicts with it. Values.
+"""The state of a subscription in a log: the acknowledged and the pending offsets, and the rules for conflicts with them. Values.
 
 Nothing is acknowledged or pending twice. So of two consumers, or two transactions, that acknowledge one record one
 wins, and there is no lease on records that were handed out: the acknowledgement decides. Pulsar's pending
@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from txnformat.core.drafts import draft, put, without
 from txnformat.core.ranges import NO_RANGES, Ranges
 from txnformat.core.subscriptions.operations import AckedPartition, AckMode
+from txnformat.persistent import put, update, without
 
 __all__ = [
     "ACK_PENDING",
@@ -44,17 +44,17 @@ class AckConflict(NamedTuple):
     offset: int
     """The first offset in conflict."""
     transactional_id: str | None = None
-    """Whose transaction holds it."""
+    """The transactional id whose transaction holds it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingAcks:
-    """What one transaction that is not decided has acknowledged in a partition."""
+    """The acknowledgements of one undecided transaction in a partition."""
 
     ranges: Ranges = NO_RANGES
     """Not below ``position``. Like that, it may lie below the mark, once a trim has removed the records."""
     position: int | None = None
-    """Everything below that was neither acknowledged nor pending (exclusive); None: nothing cumulative."""
+    """Everything below that was neither acknowledged nor pending (exclusive). If None, nothing cumulative."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,11 @@ class PartitionAcks:
     mark: int = 0
     """Everything below is acknowledged (exclusive), and the offset at the mark is not."""
     acked: Ranges = NO_RANGES
-    """What is acknowledged above the mark."""
+    """The acknowledged offsets above the mark."""
     pending: Mapping[str, PendingAcks] = field(default_factory=dict)
-    """By transactional id. No offset is in two of them, or in one and acknowledged."""
+    """Pending acknowledgements by transactional id. No offset is in two of them, or in one and acknowledged."""
     _held: tuple[Ranges, int] | None = field(default=None, compare=False, repr=False)
-    """What all of them hold, and in how many ranges of their own: kept from one operation to the next."""
+    """The offsets that all of them hold, and the number of their ranges: kept from one operation to the next."""
 
     def held_together(self) -> tuple[Ranges, int]:
         """Return what is pending, with everything below a position, and in how many ranges of transactions."""
@@ -109,7 +109,7 @@ class PartitionAcks:
     def conflict_below(self, position: int, transactional_id: str | None) -> AckConflict | None:
         """Return the first reason why everything below a position (exclusive) cannot be acknowledged.
 
-        What is acknowledged below it, but not all, is none; nor is what the same transaction holds individually.
+        Offsets below it that are acknowledged already are no conflict, as long as some are not; nor are offsets that the same transaction holds individually.
         """
         if position <= self.mark:
             return AckConflict(ALREADY_ACKNOWLEDGED, position - 1)
@@ -133,7 +133,7 @@ class PartitionAcks:
         return min(found, key=lambda one: one.offset, default=None)
 
     def after(
-        self, mode: AckMode, part: AckedPartition, transactional_id: str | None, at: object = None
+        self, mode: AckMode, part: AckedPartition, transactional_id: str | None
     ) -> PartitionAcks | AckConflict:
         """Return the partition once ``part`` is acknowledged, at once or in a transaction, or why it cannot be."""
         if mode is AckMode.SEEK:
@@ -147,7 +147,7 @@ class PartitionAcks:
             return conflict
         if transactional_id is None:
             return self.acknowledged(ranges, part.position or 0)
-        return self.with_pending(transactional_id, ranges, part.position, at)
+        return self.with_pending(transactional_id, ranges, part.position)
 
     def first_pending(self) -> AckConflict | None:
         """Return the first offset that is pending, None if nothing is."""
@@ -173,30 +173,30 @@ class PartitionAcks:
         return self if self.mark >= log_start else self.acknowledged(NO_RANGES, log_start)
 
     def with_pending(
-        self, transactional_id: str, ranges: Ranges, position: int | None = None, at: object = None
+        self, transactional_id: str, ranges: Ranges, position: int | None = None
     ) -> PartitionAcks:
-        """Return the partition with more that a transaction holds, in the fold ``at``; outside of one without it."""
+        """Return the partition with more that a transaction holds."""
         held = self.pending.get(transactional_id, PendingAcks())
         position = held.position if position is None else position
-        # What it holds individually below its own position is one with that.
+        # Offsets that it holds individually below its own position are part of that position.
         more = PendingAcks((held.ranges | ranges).above(position or 0), position)
         together, count = self.held_together()
-        # What only it holds is put together already.
+        # Ranges that only this transaction holds are merged already.
         is_alone = together is held.ranges and not position
         together = more.ranges if is_alone else together | ranges
         if position:
             together |= Ranges.of([(0, position)])
         count += len(more.ranges) - len(held.ranges)
-        pending = put(self.pending, transactional_id, more, at)
+        pending = put(self.pending, transactional_id, more)
         return PartitionAcks(self.mark, self.acked, pending, (together, count))
 
-    def ended(self, transactional_id: str, at: object, *, commit: bool) -> PartitionAcks:
+    def ended(self, transactional_id: str, *, commit: bool) -> PartitionAcks:
         """Return the partition after the end of a transaction: what it holds is acknowledged, or free again."""
         held = self.pending[transactional_id]
         together, count = self.held_together()
         # No other transaction holds anything below its position.
         still = (together.above(held.position or 0) - held.ranges, count - len(held.ranges))
-        rest = PartitionAcks(self.mark, self.acked, without(self.pending, (transactional_id,), at), still)
+        rest = PartitionAcks(self.mark, self.acked, without(self.pending, (transactional_id,)), still)
         return rest.acknowledged(held.ranges, held.position or 0) if commit else rest
 
     def whole(self) -> Ranges:
@@ -217,7 +217,7 @@ class SubscriptionState:
     """One subscription."""
 
     partitions: Mapping[int, PartitionAcks] = field(default_factory=dict)
-    """Those that anything is acknowledged or pending in."""
+    """The partitions in which any offset is acknowledged or pending."""
     created_entry: int = 0
     used_entry: int = 0
     """Last entry that had an operation of the subscription, or ended a transaction that did."""
@@ -228,15 +228,11 @@ class SubscriptionState:
         """Return what is known of a partition; of one that nothing is known of everything is wanted."""
         return self.partitions.get(number, _UNTOUCHED)
 
-    def with_partitions(self, changed: Mapping[int, PartitionAcks], at: object = None) -> SubscriptionState:
-        """Return the subscription with some partitions replaced, in the fold ``at``; outside of one without it."""
-        partitions = draft(self.partitions, at)
-        for number, acks in changed.items():
-            if not acks.mark and acks == _UNTOUCHED:
-                partitions.pop(number, None)
-            else:
-                partitions[number] = acks
-        return replace(self, partitions=partitions)
+    def with_partitions(self, changed: Mapping[int, PartitionAcks]) -> SubscriptionState:
+        """Return the subscription with some partitions replaced."""
+        untouched = [number for number, acks in changed.items() if not acks.mark and acks == _UNTOUCHED]
+        partitions = update(self.partitions, changed)
+        return replace(self, partitions=without(partitions, untouched) if untouched else partitions)
 
     def holders(self) -> frozenset[str]:
         """Return the transactional ids whose transactions hold something."""

@@ -1,1 +1,8 @@
-"""Topics: their schemas, how these may change, and how a topic is created. Pure."""
+"""Topics: their schemas and settings, how these may change, and how a topic is created. Pure.
+
+* ``schema``: the columns of a topic, its key and its time. Start reading here.
+* ``settings``: the settings of topics, each declared once; ``cleanup`` and ``filters`` give two of them their meaning.
+* ``creation``: a topic that is to be created, compared with one that exists; ``evolution``: how a topic may change.
+
+May import: the shared modules of ``core``, and the modules below ``core``.
+"""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -42,18 +42,20 @@ class KeyPolicy(NamedTuple):
     tombstone_column: str | None
 
     @classmethod
-    def of(cls, settings: Sequence[TopicSetting], schema: TopicSchema) -> KeyPolicy:
-        """Return what a topic says."""
+    def of(cls, settings: Sequence[TopicSetting], schema: TopicSchema, first: Collection[str]) -> KeyPolicy:
+        """Return what a topic says. ``first``: the columns that it was created with."""
         return cls(
             int(value_of(settings, "min.compaction.lag.ms")),
             int(value_of(settings, "max.compaction.lag.ms")),
             float(value_of(settings, "min.cleanable.dirty.ratio")),
             int(value_of(settings, "delete.retention.ms")),
-            _tombstone_column(settings, schema),
+            _tombstone_column(settings, schema, first),
         )
 
 
-def _tombstone_column(settings: Sequence[TopicSetting], schema: TopicSchema) -> str | None:
+def _tombstone_column(
+    settings: Sequence[TopicSetting], schema: TopicSchema, first: Collection[str]
+) -> str | None:
     named = str(value_of(settings, TOMBSTONES))
     if named:
         return named
@@ -63,7 +65,7 @@ def _tombstone_column(settings: Sequence[TopicSetting], schema: TopicSchema) -> 
         and schema.arrow_schema.field(name).type.equals(kafka.field(name).type)
         for name in kafka.names
     )
-    return "value" if is_kafka else None
+    return "value" if is_kafka and "value" in first else None
 
 
 def tombstones(column: Any) -> Any:
@@ -71,8 +73,11 @@ def tombstones(column: Any) -> Any:
     return pc.fill_null(column, False) if pt.is_boolean(column.type) else pc.is_null(column)
 
 
-def check_cleanup(settings: Iterable[TopicSetting], schema: TopicSchema) -> None:
-    """Raise InvalidInputError of kind ``invalid-setting`` about a policy that a topic with this schema cannot have: every problem."""
+def check_cleanup(settings: Iterable[TopicSetting], schema: TopicSchema, first: Collection[str]) -> None:
+    """Raise InvalidInputError of kind ``invalid-setting`` about a policy that a topic with this schema cannot have: every problem.
+
+    ``first``: the columns that the topic was created with.
+    """
     settings = tuple(settings)
     problems: list[str] = []
     if keeps_latest(settings) and not schema.key_columns:
@@ -81,7 +86,7 @@ def check_cleanup(settings: Iterable[TopicSetting], schema: TopicSchema) -> None
         )
     column = str(value_of(settings, TOMBSTONES))
     if column:
-        problems += _column_problems(column, schema)
+        problems += _column_problems(column, schema, first)
     least, most = (int(value_of(settings, f"{name}.compaction.lag.ms")) for name in ("min", "max"))
     if 0 <= most < least:
         problems.append(f"max.compaction.lag.ms is {most}, below min.compaction.lag.ms, {least}")
@@ -89,7 +94,7 @@ def check_cleanup(settings: Iterable[TopicSetting], schema: TopicSchema) -> None
         raise InvalidInputError(problems, kind="invalid-setting", hint="nothing was changed")
 
 
-def _column_problems(column: str, schema: TopicSchema) -> Iterable[str]:
+def _column_problems(column: str, schema: TopicSchema, first: Collection[str]) -> Iterable[str]:
     if column not in schema.arrow_schema.names:
         yield f"{TOMBSTONES} is {repr_of(column, 80)}: the topic has no such column"
         return
@@ -98,6 +103,8 @@ def _column_problems(column: str, schema: TopicSchema) -> Iterable[str]:
         yield f"{TOMBSTONES} is {repr_of(column, 80)}, a key column; a tombstone needs its key"
     elif not field.nullable and not pt.is_boolean(field.type):
         yield f"{TOMBSTONES} is {repr_of(column, 80)}, which is NOT NULL; use a boolean column or one that may be null"
+    elif column not in first and not pt.is_boolean(field.type):
+        yield f"{TOMBSTONES} is {repr_of(column, 80)}, a column that was added: it is null in all older records, which would be tombstones; use a boolean column"
 
 
 def check_keys(topic: str, schema: TopicSchema, records: pa.Table, what: str = "") -> None:

@@ -7,14 +7,15 @@ from typing import Any
 
 from txnformat import keys
 from txnformat.columns.arrow_types import check_readable
-from txnformat.core.drafts import replace
 from txnformat.core.operations import CreateTopic
 from txnformat.core.state import TopicState
 from txnformat.core.topics.cleanup import check_cleanup
+from txnformat.core.topics.filters import check_filters
 from txnformat.core.topics.schema import as_topic_schema
 from txnformat.core.topics.settings import as_settings
 from txnformat.errors import ConflictError, InvalidInputError, repr_of
 from txnformat.field_types import PARTITIONS_MAX
+from txnformat.persistent import replace
 
 __all__ = ["check_same_topic", "new_topic"]
 
@@ -42,7 +43,8 @@ def new_topic(
     check_readable(topic_schema.arrow_schema)
     fields, key_names, timestamp = topic_schema.to_json()
     wanted = as_settings({} if settings is None else settings)
-    check_cleanup(wanted, topic_schema)
+    check_cleanup(wanted, topic_schema, topic_schema.arrow_schema.names)
+    check_filters(wanted, topic_schema)
     return CreateTopic(
         topic_id,
         name,

@@ -6,7 +6,7 @@ has exactly one value of the wider type. So nothing is rewritten, and writers of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from txnformat.columns.spark_json import from_spark_json
 from txnformat.core.intents import ChangeTopic
 from txnformat.core.operations import AlterTopic, TopicSetting
 from txnformat.core.topics.cleanup import check_cleanup
+from txnformat.core.topics.filters import check_filters
 from txnformat.core.topics.schema import TopicSchema
 from txnformat.core.topics.settings import as_settings, changed_settings, is_setting
 from txnformat.errors import InvalidInputError, repr_of
@@ -118,9 +119,15 @@ def as_change(
 
 
 def evolve(
-    schema: TopicSchema, partitions: int, change: ChangeTopic, settings: tuple[TopicSetting, ...] = ()
+    schema: TopicSchema,
+    partitions: int,
+    change: ChangeTopic,
+    settings: tuple[TopicSetting, ...] = (),
+    first: Collection[str] | None = None,
 ) -> AlterTopic:
     """Return the operation that changes a topic with this newest schema, so many partitions and these settings.
+
+    ``first``: the columns that the topic was created with; None: those of the schema.
 
     Raises InvalidInputError of kind ``invalid-alter``, with every problem: the topic cannot change like that, or would stay as it is.
     """
@@ -140,8 +147,10 @@ def evolve(
     if problems or fields is None:
         raise _invalid(problems)
     found = changed_settings(settings, change.settings, change.unset) if sets else None
+    newest = replace(schema, arrow_schema=fields)
     if found is not None:
-        check_cleanup(found, replace(schema, arrow_schema=fields))
+        check_cleanup(found, newest, schema.arrow_schema.names if first is None else first)
+    check_filters(settings if found is None else found, newest)
     return AlterTopic(
         change.topic_id,
         count,

@@ -39,7 +39,7 @@ PROBLEMS_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class TopicSchema:
-    """What the records of a topic look like.
+    """The schema of a topic's records.
 
     Raises InvalidInputError, with every problem: ``unsupported-schema`` (the Arrow schema is not canonical), ``invalid-schema`` (key or timestamp
     columns do not fit it).
@@ -50,7 +50,7 @@ class TopicSchema:
     key_columns: tuple[str, ...] = ()
     """Records with equal values here go to the same partition; empty: partitions take turns."""
     timestamp_column: str | None = None
-    """The column that is the records' time; None: the time of the append."""
+    """The column that is the records' time. If None, the time of the append."""
     earlier: tuple[pa.Schema, ...] = field(default=(), repr=False)
     """The versions before this one, by schema id: their files are read as if they had this schema."""
     later: tuple[pa.Schema, ...] = field(default=(), repr=False, compare=False)

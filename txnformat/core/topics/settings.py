@@ -36,13 +36,15 @@ class Setting(NamedTuple):
     least: int = 0
     """The smallest such number,"""
     minus_one: str | None = "no limit"
-    """but for -1, which stands for this; None: -1 is none of its values."""
+    """but for -1, which stands for this. If None, -1 is none of its values."""
     is_time: bool = False
     """It counts milliseconds, and is at least the longest timeout of a transaction."""
     is_ratio: bool = False
     """It is a number from 0 to 1, stored as text."""
     is_column: bool = False
     """It is the name of a column."""
+    is_columns: bool = False
+    """It is names of columns, with commas between them."""
 
 
 SETTINGS: dict[str, Setting] = {
@@ -53,14 +55,16 @@ SETTINGS: dict[str, Setting] = {
     "compact.target.bytes": Setting(
         128 * 2**20, least=1, minus_one="maintenance leaves the files as they are"
     ),
+    "compact.bloom.columns": Setting("", is_columns=True),
     "cleanup.policy": Setting("delete", ("delete", "compact", "compact,delete", "delete,compact")),
     "min.compaction.lag.ms": Setting(7 * 24 * 3_600_000, minus_one=None),
     "max.compaction.lag.ms": Setting(-1, least=1),
     "min.cleanable.dirty.ratio": Setting("0.5", is_ratio=True),
     "delete.retention.ms": Setting(24 * 3_600_000, minus_one=None),
     "tombstone.column": Setting("", is_column=True),
+    "embed": Setting("true", ("true", "false")),
 }
-"""By name. Unlike Kafka's (7 days), our ``retention.ms`` is -1: a topic keeps its records until its user sets a limit. Kafka's ``min.compaction.lag.ms`` is 0."""
+"""The settings by name. Unlike Kafka's (7 days), our ``retention.ms`` is -1: a topic keeps its records until its user sets a limit. Kafka's ``min.compaction.lag.ms`` is 0."""
 
 
 def is_setting(name: object) -> bool:
@@ -100,6 +104,9 @@ def _problems(name: object, value: object) -> Iterable[str]:
     elif known.is_column:
         if not isinstance(value, str) or not value:
             yield f"{name} is {repr_of(value, 80)}, not the name of a column"
+    elif known.is_columns:
+        if not isinstance(value, str) or not all(name.strip() for name in value.split(",")):
+            yield f"{name} is {repr_of(value, 80)}, not names of columns with commas between them"
     elif type(value) is not int or not (
         known.least <= value <= INT64_MAX or (value == -1 and known.minus_one)
     ):

@@ -34,7 +34,7 @@ class AbortedTransaction:
     """One aborted transaction in one partition. All fields are signed 64-bit."""
 
     producer_id: int
-    """Whose transaction it was."""
+    """Producer id of the transaction."""
     first_offset: int
     """Offset of its first record in this partition (inclusive). May precede the log start after retention."""
     last_offset: int
@@ -45,7 +45,7 @@ class AbortedTransaction:
 
 
 class Collected(NamedTuple):
-    """What :func:`collect` found."""
+    """The result of :func:`collect`."""
 
     entries: tuple[AbortedTransaction, ...]
     """The aborted transactions that can touch the range, in the order of their markers."""

@@ -6,17 +6,18 @@ commits; never both.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from txnformat.core.drafts import draft, replace
 from txnformat.core.folding import At, corrupt
 from txnformat.core.groups.ends import end_positions
 from txnformat.core.operations import (
     Append,
     Cause,
     EndTxn,
+    GiveUp,
     InitProducer,
     Marker,
     PendingPartition,
@@ -26,8 +27,8 @@ from txnformat.core.operations import (
 )
 from txnformat.core.ownership import check_files
 from txnformat.core.producers.state import AppendedRange, SequenceVerdict, SequenceWindow, classify, record
-from txnformat.core.records.state import EXTENT, Transaction
-from txnformat.core.state import LogState, TopicState
+from txnformat.core.records.state import EXTENT, PartitionState, Transaction
+from txnformat.core.state import LIFECYCLE, LogState, TopicState
 from txnformat.core.subscriptions.ends import end_acks
 from txnformat.core.transactions.state import (
     LastEnd,
@@ -36,7 +37,7 @@ from txnformat.core.transactions.state import (
     TransactionStatus,
     is_legal_transition,
 )
-from txnformat.persistent import Rows
+from txnformat.persistent import Rows, replace, update, without
 from txnformat.types import NO_TIMESTAMP_MS, Outcome, TopicPartition
 
 __all__ = [
@@ -46,11 +47,11 @@ __all__ = [
     "check_follows",
     "check_numbers",
     "end_transaction",
+    "give_up",
     "init_producer",
     "ongoing",
     "owner_of",
     "prepare_transaction",
-    "producer_ids",
     "range_of",
     "table_extent",
     "time_of",
@@ -99,8 +100,6 @@ def init_producer(state: LogState, op: InitProducer, at: At) -> LogState:
         last_end = LastEnd(known.epoch, Outcome.ABORT, Cause.INIT, at.entry)
     elif op.aborted:
         corrupt(at, "a producer aborts a transaction that is not open", transactional_id=op.transactional_id)
-    if known is None and at.producer_ids is not None:
-        at.producer_ids.add(op.producer_id)
     opened = TransactionalIdState(
         op.producer_id,
         op.epoch,
@@ -113,15 +112,8 @@ def init_producer(state: LogState, op: InitProducer, at: At) -> LogState:
         used_ms=at.timestamp_ms,
     )
     return replace(state, next_producer_id=next_producer_id).with_transactional_id(
-        op.transactional_id, opened, at
+        op.transactional_id, opened
     )
-
-
-def producer_ids(state: LogState, at: At) -> set[int]:
-    """Return the producer ids of transactional ids; looked up once for the fold of an entry."""
-    if at.producer_ids is None:
-        at.producer_ids = {known.producer_id for known in state.transactional_ids.values()}
-    return at.producer_ids
 
 
 def owner_of(
@@ -174,24 +166,25 @@ def apply_stage(state: LogState, op: Stage, at: At) -> LogState:
     owner = owner_of(state, op.transactional_id, op.producer_id, op.epoch, at)
     if owner.partitions or not is_legal_transition(owner.status, TransactionStatus.ONGOING):
         corrupt(at, "a stage joins a transaction that appends, or is prepared", producer_id=op.producer_id)
-    sequences = draft(owner.staged_sequences, at)
-    named: set[int] = set()
+    sequences: dict[TopicPartition, SequenceWindow] = {}
     for part in op.partitions:
-        if part.partition >= topic.partitions or part.partition in named:
+        if (
+            part.partition >= topic.partitions
+            or (key := TopicPartition(op.topic_id, part.partition)) in sequences
+        ):
             corrupt(at, "a stage names a partition wrongly", partition=part.partition)
-        named.add(part.partition)
         check_numbers(0, part.base_sequence, part.records, part.partition, at)
-        key = TopicPartition(op.topic_id, part.partition)
-        window = sequences.get(key, ())
+        window = owner.staged_sequences.get(key, ())
         check_follows(window, part, op.producer_id, at)
         sequences[key] = record(window, range_of(part, -1, at))
     flush = StagedFlush(
         op.topic_id, state.tables.end, op.section, state.files.end, len(op.files), op.partitions
     )
-    staging = ongoing(owner, at, staged=(*owner.staged, flush), staged_sequences=sequences)
+    staged_sequences = update(owner.staged_sequences, sequences)
+    staging = ongoing(owner, at, staged=(*owner.staged, flush), staged_sequences=staged_sequences)
     return replace(
         state, files=state.files.extend(op.files), tables=state.tables.extend((op.table,))
-    ).with_transactional_id(op.transactional_id, staging, at)
+    ).with_transactional_id(op.transactional_id, staging)
 
 
 def range_of(part: PendingPartition, base_offset: int, at: At) -> AppendedRange:
@@ -211,7 +204,7 @@ def prepare_transaction(state: LogState, op: PrepareTxn, at: At) -> LogState:
             transactional_id=op.transactional_id,
         )
     prepared = replace(known, status=TransactionStatus.PREPARED, used_entry=at.entry, used_ms=at.timestamp_ms)
-    return state.with_transactional_id(op.transactional_id, prepared, at)
+    return state.with_transactional_id(op.transactional_id, prepared)
 
 
 def end_transaction(state: LogState, op: EndTxn, at: At) -> LogState:
@@ -239,7 +232,7 @@ def end_transaction(state: LogState, op: EndTxn, at: At) -> LogState:
         used_entry=at.entry,
         used_ms=at.timestamp_ms,
     )
-    return state.with_transactional_id(op.transactional_id, ended, at)
+    return state.with_transactional_id(op.transactional_id, ended)
 
 
 def _ended(
@@ -261,20 +254,52 @@ def _ended(
             corrupt(at, "an abort gives offsets", producer_id=known.producer_id)
         _forget_staged(known, at)
     expected = set(known.partitions) | {part.topic_partition for part in placed}
+    return _marked(state, known, markers, expected, outcome, at)
+
+
+def _marked(
+    state: LogState,
+    known: TransactionalIdState,
+    markers: tuple[Marker, ...],
+    expected: AbstractSet[TopicPartition],
+    outcome: Outcome,
+    at: At,
+) -> LogState:
+    """Return the state with the markers of a transaction, one in each of the expected partitions."""
     places = [marker.topic_partition for marker in markers]
-    if len(places) != len(expected) or expected.difference(places):
+    if len(places) != len(expected) or expected - set(places):
         corrupt(
             at, "markers are not in exactly the partitions of the transaction", producer_id=known.producer_id
         )
-    partitions = draft(state.partitions, at)
+    changed: dict[TopicPartition, PartitionState] = {}
     for marker, place in zip(markers, places, strict=True):
-        partition = partitions[place]
+        partition = state.partitions[place]
         if marker.offset != partition.log_end:
             corrupt(at, "a marker is not at the log end", expected=partition.log_end, got=marker.offset)
-        partitions[place] = partition.with_marker(
-            (known.producer_id, known.epoch), outcome is Outcome.COMMIT, at.entry, at.timestamp_ms, at
+        changed[place] = partition.with_marker(
+            (known.producer_id, known.epoch), outcome is Outcome.COMMIT, at.entry, at.timestamp_ms
         )
-    return replace(state, partitions=partitions)
+    return replace(state, partitions=update(state.partitions, changed))
+
+
+def give_up(state: LogState, op: GiveUp, at: At) -> LogState:
+    """Return the state after a prepared transaction has lost what it had in some partitions; its end has no marker there."""
+    known = owner_of(state, op.transactional_id, op.producer_id, op.epoch, at)
+    lost = {marker.topic_partition for marker in op.markers}
+    if (
+        known.status is not TransactionStatus.PREPARED
+        or not lost <= known.partitions.keys()
+        or LIFECYCLE not in state.features.reader
+    ):
+        corrupt(
+            at,
+            "what a transaction has in a partition is given up, but it has nothing there or is not prepared, or the log lacks the feature",
+            transactional_id=op.transactional_id,
+            feature=LIFECYCLE,
+        )
+    state = _marked(state, known, op.markers, lost, Outcome.ABORT, at)
+    kept = replace(known, partitions=without(known.partitions, lost))
+    return state.with_transactional_id(op.transactional_id, kept)
 
 
 def _forget_staged(known: TransactionalIdState, at: At) -> None:
@@ -313,13 +338,17 @@ def _place(
                 table_extent(staged, ends[key], transaction, where, at, transactional=True)
             )
             ends[key] += staged.records
-    partitions = draft(state.partitions, at)
+    changed: dict[TopicPartition, PartitionState] = {}
     for key, extents in rows.items():
         partition = state.partition(key)
-        partitions[key] = replace(
+        changed[key] = replace(
             partition, log_end=ends[key], extents=partition.extents.append(np.concatenate(extents))
         )
-    return replace(state, partitions=partitions, extents=state.extents + sum(map(len, rows.values())))
+    return replace(
+        state,
+        partitions=update(state.partitions, changed),
+        extents=state.extents + sum(map(len, rows.values())),
+    )
 
 
 def table_extent(

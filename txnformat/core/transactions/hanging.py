@@ -66,10 +66,10 @@ class HeldPartition:
 
 @dataclass(frozen=True, slots=True)
 class HangingReport:
-    """What is wrong with open transactions."""
+    """The faults of open transactions."""
 
     hanging: tuple[HangingTransaction, ...]
-    """None, unless the state is damaged."""
+    """Empty, unless the state is damaged."""
     held: tuple[HeldPartition, ...]
     """Late and prepared transactions: what people look for when a reader stands still."""
 

@@ -44,7 +44,7 @@ class LingeringTransaction:
     started_entry: int
     duration_ms: int
     worker: int | None
-    """The worker whose part it is; None: no worker of such a job aborts it, or no parallelism was given."""
+    """The worker whose part it is. If None, no worker of such a job aborts it, or no parallelism was given."""
 
 
 def worker_number(transactional_id: str, prefix: str) -> int | None:

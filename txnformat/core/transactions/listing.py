@@ -1,4 +1,4 @@
-"""What there is to know of transactions, read off one state: lists, details, producers of a partition. Pure.
+"""Lists and details of transactions, and the producers of a partition, read off one state. Pure.
 
 The questions, and the names of the values, are those of Kafka's ``kafka-transactions.sh`` (KIP-664, KIP-994, KIP-1152).
 """
@@ -45,12 +45,12 @@ class TransactionListing:
     producer_id: int
     state: TransactionStatus
     duration_ms: int | None
-    """Since the open transaction's first append or stage; None: none is open."""
+    """Since the open transaction's first append or stage. If None, no transaction is open."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionPartition:
-    """What an open transaction has in one partition."""
+    """The records of an open transaction in one partition."""
 
     topic: str
     partition: int
@@ -73,16 +73,16 @@ class TransactionDetails:
     producer_epoch: int
     state: TransactionStatus
     buffer: str | None
-    """"inline" when the open transaction's records have offsets, "deferred" when they are staged; None: none is open."""
+    """"inline" when the open transaction's records have offsets, "deferred" when they are staged. If None, no transaction is open."""
     timeout_ms: int
-    """Of the open transaction; of one with offsets when none is open."""
+    """Timeout of the open transaction; when none is open, that of transactions with offsets."""
     start_timestamp_ms: int | None
     """Log time of the open transaction's first append or stage."""
     start_entry: int | None
-    """That entry."""
+    """Number of that entry."""
     duration_ms: int | None
     expires_ms: int | None
-    """Log time from which on any client may end it; None: none is open, or it is prepared."""
+    """Log time from which on any client may end it. If None, no transaction is open, or it is prepared."""
     late: bool
     """Any client may end it, and none has."""
     partitions: tuple[TransactionPartition, ...]
@@ -105,7 +105,7 @@ class ProducerOfPartition:
     last_timestamp_ms: int | None
     """Log time of that entry; None where the append is sealed and its entry is gone."""
     current_transaction_start_offset: int | None
-    """None outside of a transaction."""
+    """First offset of the open transaction; None outside of a transaction."""
 
 
 S = TypeVar("S", bound=StrEnum)

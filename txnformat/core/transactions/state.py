@@ -5,6 +5,7 @@ Kafka's PrepareCommit and PrepareAbort cannot be observed here: the decision and
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from enum import StrEnum
 
@@ -49,7 +50,7 @@ class TransactionStatus(StrEnum):
 
 
 UNDECIDED = frozenset({TransactionStatus.ONGOING, TransactionStatus.PREPARED})
-"""Of an id with a transaction in the log that has no outcome."""
+"""The statuses of an id whose transaction is in the log and has no outcome."""
 
 _NOT_PREPARED = frozenset(TransactionStatus) - {TransactionStatus.PREPARED}
 
@@ -79,7 +80,7 @@ class LastEnd(msgspec.Struct, frozen=True):
 
 
 class StagedFlush(msgspec.Struct, frozen=True):
-    """What one stage added to an open transaction: references and totals, no records."""
+    """The addition of one stage to an open transaction: references and totals, no records."""
 
     topic_id: Text
     table: Count
@@ -92,14 +93,14 @@ class StagedFlush(msgspec.Struct, frozen=True):
 
 
 class TransactionalIdState(msgspec.Struct, frozen=True):
-    """What the log knows of one transactional id."""
+    """The state of one transactional id."""
 
     producer_id: int
-    """For life."""
+    """Id of the producer; it never changes."""
     epoch: int
     """The epoch that an append must carry; grows by 1 at each init and at each end."""
     status: TransactionStatus
-    partitions: dict[TopicPartition, int]
+    partitions: Mapping[TopicPartition, int]
     """Partitions that the open transaction has appended to, and its first offset there."""
     started_entry: int | None = None
     """Entry of the open transaction's first append, stage, position or acknowledgement."""
@@ -107,9 +108,9 @@ class TransactionalIdState(msgspec.Struct, frozen=True):
     """Log time of that entry."""
     last_end: LastEnd | None = None
     staged: tuple[StagedFlush, ...] = ()
-    """What the open transaction has staged, in order; a transaction appends or stages, never both."""
-    staged_sequences: dict[TopicPartition, SequenceWindow] = msgspec.field(default_factory=dict)
-    """Of the partitions that it has staged records for."""
+    """The stages of the open transaction, in order; a transaction appends or stages, never both."""
+    staged_sequences: Mapping[TopicPartition, SequenceWindow] = msgspec.field(default_factory=dict)
+    """The sequences of the partitions for which it has staged records."""
     timeout_ms: int = TIMEOUT_MS
     deferred_timeout_ms: int = DEFERRED_TIMEOUT_MS
     groups: AbstractSet[str] = frozenset()
@@ -117,7 +118,7 @@ class TransactionalIdState(msgspec.Struct, frozen=True):
     subscriptions: AbstractSet[SubscriptionKey] = frozenset()
     """Subscriptions that the open transaction has acknowledged records of."""
     abort_only: bool = False
-    """What the open transaction had compared its positions with was changed since: it can only be aborted."""
+    """True after a change to the positions that the open transaction had compared: it can only be aborted."""
     used_entry: int = 0
     """Last entry that opened the id, or appended to, staged, committed offsets or acknowledged in, prepared or ended a transaction of it."""
     used_ms: int = 0

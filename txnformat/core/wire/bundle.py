@@ -1,9 +1,9 @@
-"""Bundles: the exact bytes of a hundred entries in a row as one object, for clients that are far behind. Pure.
+"""Bundles: the heads of a hundred entries in a row as one object, for clients that are far behind, and for history. Pure.
 
 Layout, integers big-endian::
 
     magic    8 bytes  "TXNLOGB1"
-    entry    u32      bytes of the entry, then these bytes: a hundred times
+    entry    u32      bytes of the entry's head, then these bytes: a hundred times
 
 A bundle is only ever a hint. Nothing in it says that it is right: what is read from it counts once the chain of hashes
 leads from it to an entry that was read from its own slot.
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from txnformat.core.entry import ENTRY_BYTES_MAX
 from txnformat.errors import CorruptDataError
+from txnformat.segments.payload import head_of
 from txnformat.store.object_sizes import BUNDLE_BYTES_MAX
 
 __all__ = [
@@ -46,7 +47,8 @@ def bundles_in(slots: range) -> list[int]:
 
 
 def encode_bundle(entries: Sequence[bytes]) -> bytes | None:
-    """Return the bundle of a hundred entries, or None when they are too large for one."""
+    """Return the bundle of a hundred entries, of which it has the heads, or None when they are too large for one."""
+    entries = [head_of(data) for data in entries]
     if len(entries) != BUNDLE_ENTRIES:
         raise ValueError(f"a bundle has {BUNDLE_ENTRIES} entries, not {len(entries)}")
     if len(_MAGIC) + sum(_LENGTH.size + len(data) for data in entries) > BUNDLE_BYTES_MAX:

@@ -32,7 +32,7 @@ __all__ = [
 
 
 PLAIN_BYTES_PER_BYTE = 32
-"""What a document may have of plain JSON for each byte of the object that holds it, below 1 MiB of it as if it had that."""
+"""Most plain JSON of a document for each byte of the object that holds it; an object below 1 MiB counts as 1 MiB."""
 PARSED_BYTES_PER_BYTE = 224
 """The same of memory once it is parsed, by :func:`parsed_bytes`."""
 OBJECT_BYTES_MIN = 1024 * 1024

@@ -1,7 +1,7 @@
 """The stored bytes of a commit entry: canonical JSON that carries its own checksum, perhaps compressed. Pure.
 
-The next entry's ``previous`` covers every entry but the newest, which nothing covers but itself. What is checked, and
-how damage of the checksum itself is told from an entry of a writer that knows none: the specification, section 4.1.
+The next entry's ``previous`` covers every entry but the newest, which nothing covers but itself. Section 4.1 of the specification says which bytes are checked,
+and how damage of the checksum itself differs from an entry whose writer knows no checksum.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import msgspec
 
 from txnformat.core.wire.document import METADATA_BYTES_MAX, ZSTD_MAGIC, check_cost, decompressed, packed
 from txnformat.errors import CorruptDataError
+from txnformat.segments.payload import PayloadRecord, head_of, payload_problem
 
 __all__ = [
     "FIELDS_WITHOUT_CHECKSUM",
@@ -76,23 +77,39 @@ def decode_stored(data: bytes, *, name: str) -> bytes:
         shown = [part for part, there in (("field", is_signed), ("frame", is_framed)) if there]
         _fail(name, "the checksum's field, and its frame if compressed, or neither", f"only the {shown[0]}")
     check_cost(text, len(stored), name=name)
-    if not is_signed and (further := sorted(_top_level(text, name) - FIELDS_WITHOUT_CHECKSUM)):
+    if not is_signed and (further := sorted(_top_level(text, name).keys() - FIELDS_WITHOUT_CHECKSUM)):
         _fail(name, "no further fields without a checksum", f"{', '.join(map(ascii, further)):.200}")
     return text
 
 
 def check_stored(data: bytes, *, name: str) -> None:
-    """Raise CorruptDataError unless the checksum of an entry is right, and it is a JSON object."""
-    _top_level(decode_stored(data, name=name), name)
+    """Raise CorruptDataError unless the checksum of an entry is right, its head is a JSON object, and its payload the one that this names."""
+    fields = _top_level(decode_stored(head_of(data), name=name), name)
+    named = fields.get("payload")
+    problem = payload_problem(None if named is None else _payload_named(named, name), data)
+    if problem is not None:
+        _fail(name, str(named and bytes(named)), problem, "the payload of a commit entry is damaged")
+
+
+def _payload_named(value: msgspec.Raw, name: str) -> PayloadRecord:
+    try:
+        return msgspec.json.decode(value, type=PayloadRecord)
+    except ValueError as error:
+        raise CorruptDataError(
+            "a commit entry does not say what its payload is",
+            object=name,
+            expected="size, sha256",
+            got=str(error),
+        ) from error
 
 
 _TOP_LEVEL = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def _top_level(text: bytes, name: str) -> set[str]:
-    """Return the names of the fields of an entry's document; their values are passed over."""
+def _top_level(text: bytes, name: str) -> dict[str, msgspec.Raw]:
+    """Return the fields of an entry's document; their values are passed over."""
     try:
-        return set(_TOP_LEVEL.decode(text))
+        return _TOP_LEVEL.decode(text)
     except (ValueError, RecursionError) as error:
         raise CorruptDataError(
             "a metadata object is not a JSON object", object=name, expected="object", got=str(error)

@@ -35,7 +35,7 @@ CONDEMNED_PLAIN_BYTES_MAX = 4 * 1024 * 1024
 
 
 class FormatDocument(Struct, frozen=True):
-    """What makes a root a log."""
+    """The document that makes a root a log."""
 
     format: Positive
     log_id: Text
@@ -65,7 +65,7 @@ class CondemnedDocument(Struct, frozen=True):
 
 
 class BoundaryDocument(Struct, frozen=True):
-    """What a boundary holds, for people: its key says everything that readers need."""
+    """The content of a boundary, for people: its key says everything that readers need."""
 
     format: Positive
     log_id: Text

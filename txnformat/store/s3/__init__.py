@@ -1,4 +1,11 @@
 """Object stores that speak S3: AWS, and every other with atomic ``If-None-Match: *``.
 
-``store`` is the adapter; ``client`` and ``session`` send each request once; ``errors`` says what an answer means, ``options`` what users may set.
+* ``store``: the adapter. Start reading here.
+* ``client`` and ``session``: the connection of one process; they send each request exactly once, because a conditional PUT that is repeated
+  by a library hides its own success.
+* ``errors``: the meaning of an answer, and what it proves about the request; ``patience``: how long a call goes on.
+* ``upload``: streamed uploads; ``store_time``: the store's clock, from the Date headers of its answers.
+* ``options``: the storage options that users may set.
+
+May import: ``base``, ``writer`` and the other modules of ``store``, and the modules beside the packages; the S3 libraries only inside functions.
 """

@@ -46,7 +46,7 @@ CLIENTS_MAX = 8
 """Clients kept per process: one for each set of options in use lately."""
 
 BYTES_PER_SECOND_MIN = 64 * 1024
-"""What a request is given on top of ``request_timeout_s``: a second for so many bytes, sent or received."""
+"""Slowest rate: on top of ``request_timeout_s`` a request gets a second for so many bytes, sent or received."""
 
 _PARSING = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError)
 _AT_ONCE_BYTES = 1024 * 1024
@@ -175,7 +175,7 @@ def connection(options: S3Options) -> Connection:
         found = _connections.get(wanted)
         if found is None:
             found = _connections[wanted] = Connection(options)
-            # What a fork copied from its parent stays: it is not ours to close.
+            # A session that a fork copied from the parent stays: it is not ours to close.
             own = [key for key in _connections if key[0] == wanted[0]]
             for key in own[: max(0, len(own) - CLIENTS_MAX)]:
                 del _connections[key]

@@ -1,4 +1,4 @@
-"""What an answer of S3, or its absence, means to a user, and what it proves about the request.
+"""The meaning for a user of an answer of S3, or of its absence, and what it proves about the request.
 
 A request was *refused* only if the answer proves that it was not applied and never will be. A timeout, a reset, 409,
 429 and 5xx prove nothing.
@@ -35,7 +35,7 @@ REQUEST_ERRORS = (
     WebPageError,
     OSError,
 )
-"""What a request may raise; OSError has the timeouts."""
+"""The exceptions that a request may raise; OSError has the timeouts."""
 
 
 class Failure(NamedTuple):

@@ -223,7 +223,7 @@ def check_bundle(options: S3Options) -> None:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(options.verify)
     except (OSError, ValueError) as error:
         raise StorageError(
-            "the storage option verify is neither true nor false nor the path of a CA bundle that can be read",
+            "the storage option verify must be true, false, or the path of a readable CA bundle",
             kind="invalid-storage-option",
             hint="name a file with certificates in PEM, or leave it out; nothing was sent",
             cause=type(error).__name__

@@ -25,7 +25,7 @@ class Patience:
         self._clock = clock
         self._seconds = seconds
         self._failed: dict[Hashable, tuple[Instant, Instant]] = {}
-        """Of calls that failed for now: when they began, and when they failed last."""
+        """Times of calls that failed for now: when they began, and when they failed last."""
         self._thread = threading.local()
 
     def begin(self, call: Hashable) -> Instant:

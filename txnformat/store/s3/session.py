@@ -26,7 +26,7 @@ ANSWER_BYTES_MAX = 4 * 1024 * 1024
 """Bytes of an answer that is no object (inclusive): a listing of 1,000 keys, each as long as keys can be, has less."""
 
 _TAGS_MAX = 100_000
-"""Of an answer (inclusive), which bounds elements and depth; a listing of 1,000 keys has about 30,000."""
+"""Most tags of an answer (inclusive), which bounds elements and depth; a listing of 1,000 keys has about 30,000."""
 
 _TEXT = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml([^>]*)\?>\s*)?(?:<(?:[A-Za-z0-9_-]+:)?([A-Za-z0-9_]+)[\s/>])?"
@@ -113,7 +113,7 @@ class _Answer:
 
 
 class _OneHost:
-    """What aiobotocore asks of an aiohttp session, without redirects."""
+    """The interface of an aiohttp session that aiobotocore needs, without redirects."""
 
     def __init__(self, session: Any) -> None:
         self._session = session

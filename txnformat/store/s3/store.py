@@ -34,7 +34,7 @@ from txnformat.store.writer import Writer
 __all__ = ["S3Store"]
 
 ATTEMPTS_MAX = 6
-"""Of a request that may be repeated, and of connecting for one that may not."""
+"""Most attempts of a request that may be repeated, and of connecting for one that may not."""
 
 CONTACT_MS = 4_000
 """How long to go on trying to reach an endpoint that never answered; from then on each request has one attempt."""
@@ -46,7 +46,7 @@ EMPTY_PAGES_MAX = 1_000
 """Pages of a listing that may follow each other without a key: S3 passes over deleted versions so."""
 LISTED_KEYS_MAX = 10_000_000
 KEY_BYTES_MAX = 1_024
-"""Of a listed key (inclusive): S3's limit."""
+"""Longest listed key (inclusive): S3's limit."""
 
 _LOCATION = re.compile(r"[sS]3[aAnN]?://([^/]*)(?:/(.*))?", re.DOTALL)
 _IN_QUERY = re.compile(
@@ -291,6 +291,14 @@ class S3Store:
                 raise self._endless(len(found))
             arguments |= markers
 
+    def keeps_versions(self) -> bool:
+        """Return whether the bucket keeps old versions, also when it only did so once: those are still there. Requests: 1."""
+        try:
+            answer = self.request("get_bucket_versioning", None)
+        except RequestFailedError as error:
+            raise error.failure.error from None
+        return bool(answer.get("Status"))
+
     def discard_upload(self, upload: UnfinishedUpload) -> None:
         """Abort a multipart upload; its parts go. One that is gone is no error."""
         try:
@@ -473,7 +481,7 @@ def _parse(location: str) -> tuple[str, str]:
     parts = path.rstrip("/").split("/") if path.strip("/") else []
     if holds_credentials(location):  # nothing of it is repeated
         raise InvalidInputError(
-            "an S3 URL holds no credentials, and a bucket has neither : nor @ in its name",
+            "an S3 URL must not hold credentials, and the name of a bucket has neither : nor @",
             kind="invalid-location",
             hint="pass them as the storage options key and secret",
         )

@@ -104,7 +104,7 @@ class S3Writer(Writer):
             pool.shutdown(wait=True, cancel_futures=True)
         upload, self._multipart = self._multipart, None
         if upload is not None and not self._closed:
-            # What stays is invisible, and the bucket's rule for old uploads removes it.
+            # Parts that stay are invisible, and the bucket's rule for old uploads removes them.
             with contextlib.suppress(RequestFailedError):
                 self._store.request("abort_multipart_upload", self._key, UploadId=upload)
 

@@ -21,7 +21,7 @@ PYTHON_MIN = (3, 11)
 PYARROW_MIN = 24
 PYSPARK_MIN = (4, 1)
 JAVA_MIN = 17
-"""Of Spark 4."""
+"""Oldest Java that Spark 4 runs on."""
 JAVA_SECONDS_MAX = 30
 
 Versions = Callable[[str], str | None]

@@ -1,1 +1,9 @@
-"""Records and columns as text and files: what ``consume`` writes and ``produce`` reads."""
+"""Records and columns as text and files: what ``consume`` writes and ``produce`` reads.
+
+* ``sources``: the input of ``produce``, piece by piece: JSON lines, CSV or Parquet. Start reading here.
+* ``json_values``: values of columns as JSON, and back without loss; ``csv_output``: records as CSV.
+* ``columns``: columns as text, such as ``amount:decimal(10,2)``; ``file_formats``: formats by the suffix of a file's name.
+* ``foreign_parquet``: Parquet files of others, read by another process, so that a hostile file ends only that one.
+
+May import: the shared modules of ``txnlog.cli``, and ``txnformat``.
+"""

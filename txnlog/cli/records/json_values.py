@@ -39,7 +39,7 @@ Convert = Callable[[Any], Any]
 
 _SPECIAL_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _LARGEST_FLOATS = {16: 65504.0, 32: float.fromhex("0x1.fffffep127"), 64: sys.float_info.max}
-"""By the bits of the column."""
+"""The largest float, by the bits of the column."""
 _DECIMAL = re.compile(r"Decimal\('([^']*)'\)")
 _TOO_FINE = re.compile(r"[.,]\d{7}")
 

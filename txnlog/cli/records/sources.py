@@ -1,6 +1,6 @@
 """Input of ``produce``: JSON lines, CSV or Parquet, from a file or stdin, piece by piece.
 
-Whatever is wrong with it is raised before anything is in the log. Of JSON lines all of it names line and column, of CSV
+Any error in it is raised before anything is in the log. Of JSON lines all of it names line and column, of CSV
 decimals and decoded bytes do; the rest is told as pyarrow tells it.
 """
 

@@ -6,7 +6,6 @@ import pytest
 
 from tests.unit.core.groups.positions import GROUP, JOIN, at, with_records, within
 from tests.unit.core.memory_log import COMMIT, ORDERS, opened
-from txnformat.core.drafts import replace
 from txnformat.core.fold import apply_operation
 from txnformat.core.folding import At
 from txnformat.core.groups.operations import CommitOffsets, DeleteGroup, JoinGroup, OffsetCommit
@@ -17,6 +16,7 @@ from txnformat.core.operations import Cause, EndTxn, Expire, Operation, PrepareT
 from txnformat.errors import (
     CorruptDataError,
 )
+from txnformat.persistent import replace
 
 
 def _offset(offset: int = 1, partition: int = 0, expected: int | None = None) -> OffsetCommit:

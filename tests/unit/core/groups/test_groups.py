@@ -7,7 +7,6 @@ import pytest
 from tests.unit.core.full_state import checkpoint_of
 from tests.unit.core.groups.positions import GROUP, JOIN, KEY, at, now, with_records, within
 from tests.unit.core.memory_log import ABORT, COMMIT, NOW_MS, ORDERS, Log, rows
-from txnformat.core.drafts import replace
 from txnformat.core.groups.operations import OffsetCommit, PositionCommit
 from txnformat.core.intents import (
     EndTransaction,
@@ -33,6 +32,7 @@ from txnformat.errors import (
     OffsetOutOfRangeError,
     ProducerFencedError,
 )
+from txnformat.persistent import replace
 from txnformat.types import TopicPartition
 
 

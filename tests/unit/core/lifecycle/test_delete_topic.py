@@ -6,10 +6,10 @@ import pytest
 from msgspec import structs
 
 from tests.unit.core.full_state import checkpoint_of
+from tests.unit.core.lifecycle.checked_log import AUDIT, AUDIT_KEY, KEY, both, log_of
 from tests.unit.core.memory_log import ABORT, COMMIT, ORDERS, Log, rows
 from tests.unit.core.transactions.staging import staged
 from txnformat.core.assemble import assemble
-from txnformat.core.drafts import replace
 from txnformat.core.entry import CommitEntry, sha256_hex
 from txnformat.core.fold import apply, apply_operation
 from txnformat.core.folding import At
@@ -55,40 +55,14 @@ from txnformat.errors import (
     ProducerFencedError,
     UnsupportedFeatureError,
 )
-from txnformat.persistent import Columns
-from txnformat.types import Outcome, TopicPartition
+from txnformat.persistent import Columns, replace
+from txnformat.types import Outcome
 from txnlog_testing.seal_of import seal_of
 from txnlog_testing.strategies import in_table, make_append, make_topic
 
-AUDIT = make_topic("audit")
-KEY, AUDIT_KEY = TopicPartition(ORDERS.topic_id, 0), TopicPartition(AUDIT.topic_id, 0)
 DELETE = RemoveTopic(ORDERS.topic_id)
 FORCED = replace(DELETE, force=True)
 BILLING = (ORDERS.topic_id, "billing")
-
-
-class Checked(Log):
-    """A log whose every entry keeps the invariants, and whose states are the same from a snapshot."""
-
-    def commit(self, action: Action) -> object:  # type: ignore[override]
-        intent = self.intent(action)
-        assembled = assemble(self.state, [intent], store_time_ms=1_700_000_000_000, write_id="write")
-        if assembled.entry is not None:
-            after = apply(self.state, assembled.entry, assembled.sha256)
-            assert check_state(self.state, assembled.entry, after) == []
-            assert check_whole(after) == []
-            data = encode_snapshot(after)
-            self.state = decode_snapshot(data, checkpoint_of(after, data), after.log_id)
-            assert check_whole(self.state) == []
-        return assembled.verdicts[intent.intent_id]
-
-
-def log_of(*actions: Action) -> Checked:
-    return Checked(ORDERS, AUDIT, EnableFeatures((LIFECYCLE,)), *actions)
-
-
-def both(sequence: int = 0, content: str = "rows") -> tuple[object, ...]:
-    return (*rows(sequence, 2, content), make_append(AUDIT, {0: (sequence, 2)}, content=content))
 
 
 def plain(partition: PartitionState) -> list[object]:
@@ -341,7 +315,7 @@ def test_versions_name_their_topics_only_where_topics_may_be_deleted() -> None:
     log.commit(EnableFeatures((LIFECYCLE,)))
     log.commit(Write(app=version(1)))
     assert log.state.app_versions["spark-stream", "job"].topics == ()
-    log.commit(Write(appends=rows(-1), app=version(2), create=(AUDIT,)))
+    log.commit(Write(appends=rows(-1, content="more"), app=version(2), create=(AUDIT,)))
     log.commit(Write(app=version(3)))
     assert log.state.app_versions["spark-stream", "job"].topics == tuple(
         sorted((ORDERS.topic_id, AUDIT.topic_id))
@@ -385,7 +359,7 @@ def test_versions_of_the_topic_go_with_it() -> None:
     }
     beside = (apps["orders/nightly"], apps["audit/nightly"])
     write = Write(appends=both(-1), app=apps["*/nightly"], apps_beside=beside)  # type: ignore[arg-type]
-    log = log_of(write, Write(appends=rows(-1), app=version(0, "orders/x")))
+    log = log_of(write, Write(appends=rows(-1, content="more"), app=version(0, "orders/x")))
     log.commit(DELETE)
     assert {key[1] for key in log.state.app_versions} == {"audit/nightly", "*/nightly", "orders/x"}
     again = make_topic("orders", 1)
@@ -396,7 +370,7 @@ def test_versions_of_the_topic_go_with_it() -> None:
 
 def test_a_version_of_a_topic_that_is_not_there_is_corrupt() -> None:
     log = log_of(Write(appends=rows(-1), app=version(0)))
-    verdict = log.commit(Write(appends=rows(-1), app=version(1)))
+    verdict = log.commit(Write(appends=rows(-1, content="more"), app=version(1)))
     assert isinstance(verdict, Included)
     gone = log_of(DELETE).state
     with pytest.raises(CorruptDataError, match="names a topic that does not exist"):
@@ -486,6 +460,6 @@ def test_a_snapshot_whose_deleted_directories_are_not_apart_is_corrupt(how: str)
         if how == "a topic has it"
         else {"x": gone}
     )
-    data = encode_snapshot(replace(state, deleted=state.deleted | held))
+    data = encode_snapshot(replace(state, deleted={**state.deleted, **held}))
     with pytest.raises(CorruptDataError, match="deleted"):
         decode_snapshot(data, checkpoint_of(state, data), state.log_id)

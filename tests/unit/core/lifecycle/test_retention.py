@@ -6,7 +6,6 @@ import pytest
 
 from tests.unit.core.memory_log import COMMIT, NOW_MS, ORDERS, Log, idempotent, opened, rows
 from tests.unit.core.transactions.staging import stage
-from txnformat.core.drafts import replace
 from txnformat.core.fold import apply_operation
 from txnformat.core.folding import At
 from txnformat.core.intents import AllocateIds, ExpireIdle, Included, OpenProducer, ProducerRef, Write
@@ -25,6 +24,7 @@ from txnformat.errors import (
     InvalidTransactionStateError,
     UnknownProducerIdError,
 )
+from txnformat.persistent import replace
 from txnformat.types import TopicPartition
 
 KEY = TopicPartition(ORDERS.topic_id, 0)
@@ -136,13 +136,13 @@ def test_ids_that_were_not_given_out_yet_stay_good_above_the_bound_and_are_refus
     assert isinstance(log.refusal(Write(ProducerRef(4, 0), rows(0, 1, "never used"))), UnknownProducerIdError)
     assert isinstance(log.commit(Write(ProducerRef(6, 0), rows(0, 1, "x"))), Included)
     log.commit(AllocateIds("another"))
-    assert next(reversed(log.state.blocks)) == 1_000, "ids are never given twice"
+    assert [*log.state.blocks][-1] == 1_000, "ids are never given twice"
 
 
 def test_a_living_producer_below_the_bound_goes_on_in_every_partition() -> None:
     log, _ = idempotent()
     log.commit(Write(ProducerRef(2, 0), rows()))
-    log.commit(Write(ProducerRef(5, 0), rows()))
+    log.commit(Write(ProducerRef(5, 0), rows(content="other")))
     log.commit(ExpireIdle(Expire((), (5,), ()), LONG, 0))
     assert log.state.retired_below == 6
     assert isinstance(log.commit(Write(ProducerRef(2, 0), rows(0, 2, "elsewhere", 1))), Included)

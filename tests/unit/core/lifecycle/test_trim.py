@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.core.memory_log import COMMIT, ORDERS, Log, rows
-from txnformat.core.drafts import replace
 from txnformat.core.fold import apply_operation
 from txnformat.core.folding import At
 from txnformat.core.intents import (
     Acks,
+    ChangeLog,
     EnableFeatures,
     Included,
     OpenProducer,
@@ -25,8 +25,8 @@ from txnformat.core.records.state import SealedTotals
 from txnformat.core.state import (
     FEATURES,
     INTENT_WINDOW_ENTRIES,
-    KNOWN_FEATURES,
     LIFECYCLE,
+    Features,
     IntentWindow,
     LogState,
 )
@@ -39,6 +39,7 @@ from txnformat.errors import (
     NotFoundError,
     UnsupportedFeatureError,
 )
+from txnformat.persistent import replace
 from txnformat.types import Outcome, TopicPartition
 from txnlog_testing.seal_of import seal_of
 
@@ -53,6 +54,9 @@ def part(log_start: int = 2, commit_entry: int = 2, **sums: int) -> TrimmedParti
 
 def trim(*parts: TrimmedPartition, seen: int = 0) -> TrimTopic:
     return TrimTopic(Trim(ORDERS.topic_id, parts or (part(),)), (seen,) * max(1, len(parts)))
+
+
+UPGRADED = Features(*(names | {LIFECYCLE} for names in FEATURES))
 
 
 def sealed(*, upgraded: bool = True) -> Log:
@@ -89,7 +93,7 @@ def test_a_log_must_be_upgraded_first() -> None:
     assert isinstance(verdict, Included)
     both = ("base-1", LIFECYCLE)
     assert verdict.operations == (Upgrade(both, both, both),)
-    assert log.state.features == KNOWN_FEATURES
+    assert log.state.features == UPGRADED
     assert isinstance(log.commit(trim()), Included)
 
 
@@ -98,6 +102,41 @@ def test_an_upgrade_to_an_unknown_feature_is_refused() -> None:
     assert isinstance(error, InvalidInputError)
     assert error.kind == "unknown-feature"
     assert "teleport" in str(error)
+
+
+WEEK_MS = 7 * 24 * 3_600_000
+
+
+def test_the_age_at_which_entries_go_is_a_setting_of_the_log() -> None:
+    log = sealed()
+    assert log.state.truncate_older_than_ms == -1
+    log.commit(ChangeLog(WEEK_MS))
+    assert (log.state.truncate_older_than_ms, log.state.features) == (WEEK_MS, UPGRADED)
+    log.commit(ChangeLog(-1))
+    assert log.state.truncate_older_than_ms == -1
+
+
+def test_an_upgrade_without_the_age_leaves_it_as_it_was() -> None:
+    log = sealed()
+    log.commit(ChangeLog(WEEK_MS))
+    both = ("base-1", LIFECYCLE)
+    state = apply_operation(log.state, Upgrade(both, both, both), At(log.state.entry + 1, 2**40))
+    assert state.truncate_older_than_ms == WEEK_MS
+
+
+def test_the_age_needs_the_feature_and_at_least_a_week() -> None:
+    error = sealed(upgraded=False).refusal(ChangeLog(WEEK_MS))
+    assert isinstance(error, UnsupportedFeatureError)
+    for age_ms in (-2, 0, WEEK_MS - 1):
+        error = sealed().refusal(ChangeLog(age_ms))
+        assert isinstance(error, InvalidInputError)
+        assert error.kind == "invalid-age"
+    state = sealed().state
+    both, old = ("base-1", LIFECYCLE), ("base-1",)
+    for reader, age_ms in ((both, WEEK_MS - 1), (old, WEEK_MS), (old, -1)):
+        op = Upgrade(reader, both, both, truncate_older_than_ms=age_ms)
+        with pytest.raises(CorruptDataError, match="entries go that are too young, or lacks"):
+            apply_operation(state, op, At(state.entry + 1, 2**40))
 
 
 @pytest.mark.parametrize("seen", [1, 3])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from txnformat.core.drafts import replace
 from txnformat.core.lifecycle.truncation import AllowedBoundary, LimitedBy, allowed_boundary
 from txnformat.core.operations import Checkpoint
 from txnformat.core.state import LogState
+from txnformat.persistent import replace
 
 EMPTY = LogState(log_id="7d2b3c52-6c0b-4a43-9e39-5d9f9a1d0f10", entry_sha256="0" * 64)
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from tests.unit.core.full_state import FULL, checkpoint_of
 from txnformat import keys
-from txnformat.core.drafts import replace
 from txnformat.core.operations import Seal
 from txnformat.core.records.state import SEGMENT
 from txnformat.core.sealing.lists import LISTS_MAX, RATIO, ROWS_MAX, lists_with, taken_in
@@ -20,6 +19,7 @@ from txnformat.core.sealing.segment_list import SegmentPart, row_bytes
 from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot
 from txnformat.core.state import LogState
 from txnformat.errors import CorruptDataError
+from txnformat.persistent import replace
 from txnformat.protocol.segment_lists import LEAF_BYTES
 from txnformat.types import LEAVES_MAX, ObjectRecord, SegmentListRecord, SegmentRecord
 

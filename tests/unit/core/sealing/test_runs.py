@@ -154,6 +154,6 @@ def test_a_version_and_a_share_choose_runs() -> None:
     for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
         assert len(plan_runs(rows, whole, level)) == 2
     shares = [OffsetRange(0, 4), OffsetRange(4, 11), OffsetRange(11, 13)]
-    owned = [plan_runs(rows, whole, IsolationLevel.READ_COMMITTED, share) for share in shares]
-    assert [part["base_offset"].tolist() for part in owned] == [[0], [10], []]
+    cut = [plan_runs(rows, share, IsolationLevel.READ_COMMITTED) for share in shares]
+    assert [part["base_offset"].tolist() for part in cut] == [[0], [4, 10], [11]]
     assert plan_runs(rows, OffsetRange(8, 10), IsolationLevel.READ_COMMITTED)["base_offset"].tolist() == []

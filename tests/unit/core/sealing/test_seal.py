@@ -14,7 +14,6 @@ from txnformat.clock import SystemClock
 from txnformat.columns.arrow_file import encode_arrow_file
 from txnformat.core.assemble import assemble
 from txnformat.core.decide import decide
-from txnformat.core.drafts import replace
 from txnformat.core.entry import sha256_hex
 from txnformat.core.fold import At, apply_operation
 from txnformat.core.intents import (
@@ -50,6 +49,7 @@ from txnformat.core.transactions import abort_index
 from txnformat.core.wire.document import METADATA_BYTES_MAX
 from txnformat.errors import ConflictError, CorruptDataError
 from txnformat.keys import data_key, table_key, topic_directory
+from txnformat.persistent import replace
 from txnformat.protocol.sealing import UNSEALABLE_BATCHES, seal_due, sealable, stable_ends, write_segments
 from txnformat.reading.plan import plan_read
 from txnformat.reading.sealed import SidecarCache

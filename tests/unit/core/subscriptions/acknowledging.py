@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tests.unit.core.full_state import checkpoint_of
 from tests.unit.core.memory_log import ORDERS, Log, rows
-from txnformat.core.drafts import replace
 from txnformat.core.intents import Acks, OpenProducer, ProducerRef, Write
 from txnformat.core.invariants import check_whole
 from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot, state_digest
@@ -17,6 +16,7 @@ from txnformat.core.subscriptions.state import PartitionAcks
 from txnformat.errors import (
     AckConflictError,
 )
+from txnformat.persistent import replace
 
 __all__ = [
     "CREATE",

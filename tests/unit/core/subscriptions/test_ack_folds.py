@@ -19,7 +19,6 @@ from tests.unit.core.subscriptions.acknowledging import (
     subscribed,
     within,
 )
-from txnformat.core.drafts import replace
 from txnformat.core.entry import CommitEntry
 from txnformat.core.fold import apply, apply_operation
 from txnformat.core.folding import At
@@ -40,6 +39,7 @@ from txnformat.errors import (
     CorruptDataError,
     UnsupportedFeatureError,
 )
+from txnformat.persistent import replace
 
 # --- what a fold refuses ---------------------------------------------------------------------------------------------
 

@@ -23,7 +23,6 @@ from tests.unit.core.subscriptions.acknowledging import (
     subscribed,
     within,
 )
-from txnformat.core.drafts import replace
 from txnformat.core.intents import Acks, EndTransaction, Included, OpenProducer, ProducerRef, Write
 from txnformat.core.operations import Cause
 from txnformat.core.ranges import NO_RANGES, Ranges
@@ -42,6 +41,7 @@ from txnformat.errors import (
     OffsetOutOfRangeError,
     ProducerFencedError,
 )
+from txnformat.persistent import replace
 from txnformat.types import Outcome, TopicPartition
 
 # --- at once ---------------------------------------------------------------------------------------------------------
@@ -334,5 +334,5 @@ def test_what_all_hold_is_put_together_once() -> None:
     assert acks.held_together() is held
     plain = acks.acknowledged(Ranges.of([(100, 101)]))
     assert plain.held_together() is held
-    ended = plain.with_pending("y", NO_RANGES, 4).ended("y", None, commit=False)
+    ended = plain.with_pending("y", NO_RANGES, 4).ended("y", commit=False)
     assert ended._held == held, "not forgotten"

@@ -19,7 +19,6 @@ from tests.unit.core.subscriptions.acknowledging import (
     subscribed,
     within,
 )
-from txnformat.core.drafts import replace
 from txnformat.core.intents import Acks, ChangeTopic, Included, OpenProducer, Write
 from txnformat.core.lifecycle.idle import expirable
 from txnformat.core.subscriptions.operations import (
@@ -37,6 +36,7 @@ from txnformat.errors import (
     NotFoundError,
     OffsetOutOfRangeError,
 )
+from txnformat.persistent import replace
 
 # --- bad input -------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ import pytest
 
 from txnformat.core.assemble import Assembled, assemble
 from txnformat.core.decide import decide
-from txnformat.core.drafts import replace
 from txnformat.core.entry import sha256_hex
 from txnformat.core.fold import apply
 from txnformat.core.intents import (
@@ -34,6 +33,7 @@ from txnformat.core.topics.schema import TopicSchema, conform, fields_to_json
 from txnformat.errors import ConflictError, CorruptDataError, InvalidInputError, NotFoundError
 from txnformat.field_types import SCHEMAS_MAX
 from txnformat.keys import snapshot_key, topic_directory
+from txnformat.persistent import replace
 from txnlog_testing.strategies import make_append
 
 TOPIC_ID = "9a6f2a90-8a35-4a63-9d1b-1b8a1f8a2c33"
@@ -238,7 +238,7 @@ def test_a_change_of_no_topic_is_refused() -> None:
 
 
 def test_a_stale_append_is_refused_unless_the_log_has_it_already() -> None:
-    """Whoever repeats what has landed must learn that it did: else the records would be sent twice."""
+    """A producer that repeats a landed append must learn that it landed: else the records would be sent twice."""
     producer = ProducerRef(0, 0)
     append = make_append(TOPIC, {0: (0, 3), 1: (0, 2)}, content="first")
     landed = Write(producer, (append,))
@@ -267,7 +267,8 @@ def test_an_append_of_an_older_schema_is_legal_and_one_of_an_unknown_schema_is_n
     assert [file.schema_id for file in state.files] == [0, 1]
     ahead = Write(appends=(make_append(now, {3: (-1, 2)}, content="ahead", schema_id=2),))
     assert refusal(state, ahead).what == "a file has a schema that its topic does not have"
-    entry = committed(state, new).entry
+    later = make_append(now, {3: (-1, 2)}, content="later", schema_id=1)
+    entry = committed(state, Write(appends=(later,))).entry
     assert entry is not None
     (operation,) = entry.operations
     assert isinstance(operation, Append)

@@ -12,7 +12,6 @@ import pytest
 from tests.unit.core.full_state import LOG_ID, checkpoint_of
 from txnformat.core.assemble import assemble
 from txnformat.core.decide import decide
-from txnformat.core.drafts import replace
 from txnformat.core.entry import sha256_hex
 from txnformat.core.fold import apply
 from txnformat.core.intents import ChangeTopic, Included, Intent, Rejected
@@ -24,6 +23,7 @@ from txnformat.core.topics.schema import TopicSchema, fields_to_json
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.field_types import LOG_PARTITIONS_MAX, PARTITIONS_MAX
 from txnformat.keys import topic_directory
+from txnformat.persistent import replace
 
 SCHEMA = TopicSchema(pa.schema([pa.field("id", pa.int32())]))
 

@@ -8,7 +8,6 @@ import pytest
 
 from tests.unit.core.full_state import checkpoint_of
 from tests.unit.core.memory_log import ORDERS, Log
-from txnformat.core.drafts import replace
 from txnformat.core.fold import apply_operation
 from txnformat.core.folding import At
 from txnformat.core.intents import ChangeTopic, EnableFeatures, Included
@@ -20,6 +19,7 @@ from txnformat.core.state import LIFECYCLE
 from txnformat.core.topics.evolution import as_change
 from txnformat.core.topics.settings import SETTINGS, as_settings, value_of
 from txnformat.errors import CorruptDataError, InvalidInputError, UnsupportedFeatureError
+from txnformat.persistent import replace
 
 DAY = 24 * 3_600_000
 
@@ -44,12 +44,14 @@ def test_what_is_not_set_is_as_by_default() -> None:
         "retention.time": "append",
         "retention.pinned.ms": 0,
         "compact.target.bytes": 134_217_728,
+        "compact.bloom.columns": "",
         "min.compaction.lag.ms": 604_800_000,
         "cleanup.policy": "delete",
         "max.compaction.lag.ms": -1,
         "min.cleanable.dirty.ratio": "0.5",
         "delete.retention.ms": 86_400_000,
         "tombstone.column": "",
+        "embed": "true",
     }
     assert value_of(as_settings({"retention.ms": DAY}), "retention.ms") == DAY
 
@@ -103,6 +105,9 @@ def test_a_snapshot_keeps_them(settings: dict[str, int | str]) -> None:
         ({"delete.retention.ms": -1}, "delete.retention.ms is -1"),
         ({"tombstone.column": 7}, "not the name of a column"),
         ({"tombstone.column": ""}, "not the name of a column"),
+        ({"compact.bloom.columns": 7}, "not names of columns"),
+        ({"compact.bloom.columns": ""}, "not names of columns"),
+        ({"compact.bloom.columns": "a,,b"}, "not names of columns"),
         ({"retention.ms": -2, "x": 1}, "there is no setting 'x'"),
         ("retention.ms=5", "not a mapping"),
         ([("retention.ms", 5)], "not a mapping"),

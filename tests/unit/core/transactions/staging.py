@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tests.unit.core.memory_log import ORDERS, Log
 from txnformat import keys
-from txnformat.core.drafts import replace
 from txnformat.core.intents import (
     ProducerRef,
     TopicAppend,
     Verdict,
     Write,
 )
+from txnformat.persistent import replace
 from txnformat.types import ObjectRecord
 from txnlog_testing.strategies import make_append
 

@@ -7,7 +7,6 @@ import pytest
 from tests.unit.core.full_state import checkpoint_of
 from tests.unit.core.memory_log import ABORT, COMMIT, NOW_MS, ORDERS, Log, opened
 from tests.unit.core.transactions.staging import stage, staged
-from txnformat.core.drafts import replace
 from txnformat.core.fold import apply_operation
 from txnformat.core.folding import At
 from txnformat.core.intents import (
@@ -31,6 +30,7 @@ from txnformat.errors import (
     InvalidTransactionStateError,
     OutOfOrderSequenceError,
 )
+from txnformat.persistent import replace
 from txnformat.types import TopicPartition
 from txnlog_testing.seal_of import seal_of
 from txnlog_testing.strategies import make_append, make_topic
@@ -227,7 +227,8 @@ def test_a_stage_that_joins_appended_or_prepared_records_is_corrupt() -> None:
     log, producer = opened()
     made = _stage_operation(log, producer)
     at = At(log.state.entry + 1, NOW_MS)
-    later = replace(made, partitions=(replace(made.partitions[0], base_sequence=2),))
+    file = replace(made.files[0], key=made.files[0].key.replace("/data/0", "/data/1"))
+    later = replace(made, files=(file,), partitions=(replace(made.partitions[0], base_sequence=2),))
     apply_operation(log.state, later, at)
     log.commit(Write(producer, prepare=True))
     with pytest.raises(CorruptDataError):

@@ -7,7 +7,6 @@ import pytest
 from tests.unit.core.memory_log import ABORT, COMMIT, NOW_MS, ORDERS, Log, opened, rows
 from tests.unit.core.transactions.staging import stage, staged
 from txnformat.core.decide import decide
-from txnformat.core.drafts import replace
 from txnformat.core.entry import CommitEntry
 from txnformat.core.fold import At, apply, apply_operation
 from txnformat.core.intents import Done, EndTransaction, Included, OpenProducer, ProducerRef, Rejected, Write
@@ -25,6 +24,7 @@ from txnformat.errors import (
     ProducerFencedError,
     TransactionTimedOutError,
 )
+from txnformat.persistent import replace
 from txnformat.protocol.commit import CommitSettings, commit_group
 from txnformat.protocol.effects import Times
 from txnformat.protocol.expiry import Watch

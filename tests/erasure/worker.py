@@ -1,0 +1,74 @@
+"""One process of the campaign: ``python -m tests.erasure.worker ROLE ROOT NUMBER BATCHES ROWS``. It prints a line after each step, and ends by itself or by a kill."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from tests.erasure.world import PEOPLE
+from txnlog import Producer, TxnLog, TxnLogError
+
+__all__ = ["KEY", "WHERE", "main"]
+
+WHERE = "name LIKE 'canary-%'"
+KEY = "0123456789abcdef" * 2
+GRACE = datetime.timedelta(seconds=3)
+
+
+def produce(log: TxnLog, number: int, batches: int, rows: int) -> None:
+    """Write batches, in each as many canaries as other records; an instance after a kill goes on behind what was committed."""
+    while True:
+        try:
+            with Producer(
+                log, f"producer-{number}", buffer=("auto", "inline", "deferred")[number % 3]
+            ) as producer:
+                kept = log.read("t", columns=["n"], where=f"name LIKE 'keep-{number}-%'").read_all().num_rows
+                for batch in range(kept // rows, batches):
+                    with producer.transaction() as transaction:
+                        for kind in ("canary", "keep"):
+                            names = [f"{kind}-{number}-{batch:06}-{row:06}" for row in range(rows)]
+                            table = pa.table({"name": names, "n": list(range(rows))}, PEOPLE)
+                            transaction.send("t", table, partition=batch % 2)
+                    print("batch", batch, flush=True)
+            return
+        except (
+            TxnLogError
+        ) as error:  # an upload that a vacuum with a short grace has passed, or a fenced instance
+            print("again", error.kind, flush=True)
+
+
+def forever(step: Callable[[], object]) -> None:
+    """Repeat a step; errors of a log that others change all the time are no failure."""
+    while True:
+        try:
+            step()
+            print("done", flush=True)
+        except TxnLogError as error:
+            print("error", error.kind, flush=True)
+
+
+def main(role: str, root: str, number: int, batches: int, rows: int) -> None:
+    """Do the work of a role."""
+    log = TxnLog.open(root)
+    match role:
+        case "produce":
+            produce(log, number, batches, rows)
+        case "compact":
+            forever(lambda: log.compact("t", min_lag_ms=0))
+        case "vacuum":
+            forever(lambda: (log.vacuum(GRACE, allow_short_grace=True), log.maintain("erasures")))
+        case "erase":
+            forever(
+                lambda: log.erase(
+                    "t", WHERE, requested_by="the campaign", key=f"{KEY}-{number}", all_rows=True
+                )
+            )
+        case _:
+            forever(lambda: log.read("t").read_all())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:6]))

@@ -1,0 +1,13 @@
+"""The short run of `make erasure`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.erasure.campaign import run
+
+
+def test_processes_that_are_killed_leave_no_canary_and_lose_nothing_else(tmp_path: Path) -> None:
+    outcome = run(tmp_path / "log", 40, 3, 1, rows=10)
+    assert outcome.ok, outcome
+    assert outcome.canaries >= 40

@@ -1,0 +1,45 @@
+"""The disk is full when a task of maintenance writes: one clear error, nothing is deleted, the log can be used, and the next run completes the task."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.maintenance.deaths import WRITES, Watched, examine, kinds_of, requests_of
+from tests.maintenance.tasks import TASKS, world_of
+from tests.rounds import rounds, telling
+from txnformat import keys
+from txnformat.store.requests import Operation
+from txnlog import StorageError
+from txnlog_testing.stores.faulty import Fault, FaultKind
+
+FILLS = {Operation.CREATE, Operation.PUT, Operation.OPEN_WRITE}
+
+
+@pytest.mark.parametrize("name", [name for name in TASKS if name != "truncate"])  # its last run only deletes
+def test_a_full_disk_at_any_write_is_one_error_and_deletes_nothing(name: str) -> None:
+    """From the write on the disk stays full; deleting and reading go on. ``make test`` takes the first and the last write of each kind."""
+    task, world = TASKS[name], world_of(name)
+    requests = requests_of(task, world)
+    writes = [number for number, (operation, _) in enumerate(requests) if operation in FILLS]
+    kinds = kinds_of([requests[at] for at in writes])
+    assert writes
+    for index in rounds(telling(kinds), [*range(len(writes))]):
+        first, left = writes[index], world.copied()
+
+        def at(number: int, operation: Operation, key: str, first: int = first) -> Fault | None:
+            return Fault(FaultKind.DISK_FULL) if number >= first and operation in FILLS else None
+
+        watched = Watched(left, at)
+        refusal: StorageError | None = None
+        try:
+            watched.run(task)
+        except StorageError as error:
+            refusal = error
+        if refusal is None:
+            assert requests[first][1] == keys.LATEST_KEY, "a hint: the log is whole without it"
+        else:
+            assert refusal.kind == "disk-full"
+            assert "free space" in str(refusal)
+            later = watched.requests[first + 1 :]
+            assert not [one for one in later if one[0] in WRITES], "the first refusal ends the task"
+        examine(task, left, in_use=index % 2 == 0)

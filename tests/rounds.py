@@ -1,0 +1,34 @@
+"""How many rounds a campaign runs: a short round in `make test`, all of them in `make campaigns` (TXNLOG_ROUNDS=full).
+
+The short round shows that the harness works and that its guards bite. The long one searches.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Sequence
+from typing import TypeVar
+
+__all__ = ["IS_FULL", "rounds", "telling"]
+
+IS_FULL = os.environ.get("TXNLOG_ROUNDS") == "full" or os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+
+Rounds = TypeVar("Rounds")
+
+
+def rounds(short: Rounds, full: Rounds) -> Rounds:
+    """Return what this run takes of the two: a count, a step, or the values of a parameter."""
+    return full if IS_FULL else short
+
+
+def telling(kinds: Sequence[Hashable]) -> list[int]:
+    """Return the places, from 0, at which a short round tries something: the first and the last of each kind.
+
+    Parameters
+    ----------
+    kinds
+        The kind of each step, in their order, such as the operation and the sort of key of a request.
+    """
+    first = {kind: place for place, kind in reversed([*enumerate(kinds)])}
+    last = {kind: place for place, kind in enumerate(kinds)}
+    return sorted({*first.values(), *last.values()})

@@ -1,0 +1,151 @@
+"""``txnlog erase``: records vanish for good; and what an erasure lacks until it is complete."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from txnlog.cli.ending import dry_run_option
+from txnlog.cli.options import Place, with_place
+from txnlog.cli.output import Table, counted, instant, print_json, say, show_lines
+
+if TYPE_CHECKING:
+    from txnformat.admin.erasure.call import ErasureReport
+    from txnformat.admin.erasure.status import ErasureStatus
+
+__all__ = ["erase"]
+
+KEY_BYTES = 32
+
+ERASURES = Table(
+    "Erasure Topic Stage RequestedBy Requested Columns Records Files Missing",
+    erasure=lambda one: one.erasure_id,
+    stage=lambda one: one.stage.value,
+    requested_by=lambda one: one.requested_by,
+    requested=lambda one: instant(one.timestamp_ms),
+    columns=lambda one: ", ".join(one.columns),
+    missing=lambda one: "; ".join(one.missing) or None,
+)
+
+
+@click.command()
+@click.argument("topic", required=False)
+@with_place
+@click.option("--where", help="SQL condition on the columns of TOPIC: the records that go.")
+@click.option("--requested-by", help="By whom, or for which ticket; the log keeps it.")
+@click.option(
+    "--key",
+    help="Key of an erasure to continue, or of a new one: 32 random hex digits or more. Default: a random key. The log never has it.",
+)
+@click.option("--all-rows", is_flag=True, help="Allow a condition that matches every committed record.")
+@dry_run_option
+@click.option(
+    "--status",
+    "status",
+    is_flag=True,
+    help="Show the erasures of the log, or the one whose id is given in place of TOPIC, and what each lacks; also look for objects left over in the store.",
+)
+@click.option(
+    "--abandon",
+    is_flag=True,
+    help="Give up the erasure whose id is given in place of TOPIC, because its key is lost: the log forgets it, without a certificate. Needs --requested-by.",
+)
+def erase(
+    topic: str | None,
+    place: Place,
+    where: str | None,
+    requested_by: str | None,
+    key: str | None,
+    all_rows: bool,
+    dry_run: bool,
+    status: bool,
+    abandon: bool,
+    as_json: bool,
+) -> None:
+    """Remove the records of TOPIC that a condition matches, for good.
+
+    Files that hold such records are written anew without them, and readers no longer see them at once; vacuums delete the old files, and `txnlog maintain all` writes a
+    certificate when nothing is left. Keep the key that the command shows first (with --json it is in the answer, so give one that you have kept): if open transactions hold the erasure back, or the command was cut short, call it
+    again with the same condition and key. The log needs `txnlog upgrade` once before.
+    """
+    if status:
+        _show_status(place, topic, as_json)
+        return
+    if abandon:
+        if topic is None or requested_by is None or where is not None:
+            raise click.UsageError(
+                "name the id of the erasure, and --requested-by; an erasure that goes on has --where instead"
+            )
+        _abandon(place, topic, requested_by, as_json)
+        return
+    if topic is None or where is None or (requested_by is None and not dry_run):
+        raise click.UsageError("name TOPIC, --where and --requested-by; or use --status")
+    if key is None and not dry_run:
+        key = secrets.token_hex(KEY_BYTES)
+        if not as_json:  # before anything else: with it, a call that was cut short can go on
+            show_lines(f"key: {key}", sys.stderr)
+    with place.open() as log:
+        report = log.erase(
+            topic,
+            where,
+            requested_by=requested_by or "dry run",
+            key=key,
+            dry_run=dry_run,
+            all_rows=all_rows,
+        )
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        _show(report)
+
+
+def _show(report: ErasureReport) -> None:
+    found = f"{counted(report.rows, 'matching row')} in {counted(len(report.files), 'file')}"
+    say(f"read {counted(report.rows_read, 'row')} of {counted(report.files_read, 'file')}: {found}")
+    if report.dry_run:
+        for key in report.files:
+            say(key)
+        say("this is the effect; nothing was changed")
+        return
+    one = report.status
+    if one is None:
+        return
+    say(f"erasure {one.erasure_id}: {counted(one.records, 'record')} removed, {one.stage.value}")
+    for missing in one.missing:
+        say(f"missing: {missing}")
+
+
+def _abandon(place: Place, erasure_id: str, requested_by: str, as_json: bool) -> None:
+    with place.open() as log:
+        before = log.abandon_erasure(erasure_id, requested_by=requested_by)
+    if as_json:
+        print_json({"abandoned": before.to_dict()})
+    else:
+        say(
+            f"erasure {before.erasure_id} is abandoned: {counted(before.records, 'record')} removed, {before.stage.value}; it gets no certificate"
+        )
+
+
+def _show_status(place: Place, erasure_id: str | None, as_json: bool) -> None:
+    with place.open() as log:
+        found: list[ErasureStatus] = log.erasures(look=True)
+    if erasure_id is not None:
+        found = [one for one in found if one.erasure_id == erasure_id]
+        if not found:
+            from txnformat.errors import NotFoundError
+
+            raise NotFoundError(
+                "no such erasure",
+                kind="unknown-erasure",
+                hint="--status without an id lists those of the log; `txnlog history --all` has all",
+                erasure_id=erasure_id,
+            )
+    if as_json:
+        print_json({"erasures": [one.to_dict() for one in found]})
+    elif found:
+        ERASURES.show(found)
+    else:
+        say("the log has no erasure")

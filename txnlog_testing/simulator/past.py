@@ -1,0 +1,100 @@
+"""Logs that had a life before a simulated history begins."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+from typing import NamedTuple
+
+from txnformat import keys
+from txnformat.core.assemble import assemble
+from txnformat.core.entry import CommitEntry, encode_entry, sha256_hex
+from txnformat.core.fold import apply
+from txnformat.core.intents import AllocateIds, AppRef, Intent, TakeCheckpoint, Write
+from txnformat.core.operations import Checkpoint, Upgrade
+from txnformat.core.snapshot.codec import encode_snapshot, state_digest
+from txnformat.core.state import FEATURES, INTENT_WINDOW_ENTRIES, LogState
+from txnformat.core.wire.bundle import BUNDLE_ENTRIES, encode_bundle
+from txnformat.core.wire.document import encode_json
+from txnformat.errors import InternalError
+from txnformat.protocol.tail import bundle_key_of
+from txnlog_testing.simulator.store import EPOCH_MS
+
+__all__ = ["LONG_PAST", "SHORT_PAST", "Past", "empty_log", "past_of"]
+
+LONG_PAST = INTENT_WINDOW_ENTRIES + 98
+"""Entries of a past in which the window of intent ids has begun to slide. Its last hundred is nearly complete: some of the histories write its bundle."""
+SHORT_PAST = 194
+"""Entries of one of which the operator that truncates soon deletes all, and those that a history adds."""
+
+
+class Past(NamedTuple):
+    """A log that had a long life before the history begins."""
+
+    format_data: bytes
+    empty: LogState
+    entries: tuple[tuple[CommitEntry, bytes], ...]
+    states: tuple[LogState, ...]
+    objects: dict[str, bytes]
+    bundles: dict[str, bytes]
+    stale: tuple[Intent, ...]
+    """Old intents without a natural key: the first ones landed, the others never did."""
+
+
+def empty_log(rng: random.Random) -> tuple[bytes, LogState]:
+    """Return the format object of a new log, and its state before entry 0."""
+    log_id = f"{rng.getrandbits(32):08x}-0000-4000-8000-{rng.getrandbits(48):012x}"
+    data = encode_json({"format": 1, "log_id": log_id})
+    return data, LogState(log_id=log_id, entry_sha256=sha256_hex(data))
+
+
+@cache
+def past_of(length: int) -> Past:
+    """Return a log of so many entries, with two snapshots; the same for every history."""
+    rng = random.Random("a long past")
+    format_data, empty = empty_log(rng)
+    state, time_ms = empty, EPOCH_MS - 10_000_000
+    entries: list[tuple[CommitEntry, bytes]] = []
+    states: list[LogState] = []
+    objects: dict[str, bytes] = {}
+
+    def land(entry: CommitEntry, data: bytes) -> None:
+        nonlocal state
+        state = apply(state, entry, sha256_hex(data))
+        entries.append((entry, data))
+        states.append(state)
+
+    def new_id() -> str:
+        return f"{rng.getrandbits(32):08x}-0000-4000-8000-{rng.getrandbits(48):012x}"
+
+    reader, writer, maintenance = (tuple(sorted(names)) for names in FEATURES)
+    features = Upgrade(reader, writer, maintenance)
+    first = CommitEntry(
+        entry=0, log_id=empty.log_id, write_id=new_id(), previous=empty.entry_sha256, timestamp_ms=time_ms,
+        engine="past", intents=(new_id(),), operations=(features,),
+    )  # fmt: skip
+    land(first, encode_entry(first))
+    stale = [Intent(new_id(), 1 + index, AllocateIds("past", 1)) for index in range(6)]
+    for index in range(length):
+        time_ms += 100
+        action = stale[index].action if index < 3 else Write(app=AppRef("past", "app", index))
+        intent = stale[index] if index < 3 else Intent(new_id(), state.entry + 1, action)
+        if index in (length - 60, length - 20):
+            data = encode_snapshot(state)
+            key = keys.snapshot_key(state.entry, new_id())
+            objects[key] = data
+            checkpoint = Checkpoint(state.entry, key, len(data), sha256_hex(data), state_digest(state))
+            objects[keys.LATEST_KEY] = encode_json(
+                {"entry": state.entry, "key": key, "sha256": checkpoint.sha256}
+            )
+            intent = Intent(new_id(), state.entry + 1, TakeCheckpoint(checkpoint))
+        assembled = assemble(state, [intent], store_time_ms=time_ms, write_id=new_id())
+        if assembled.entry is None:
+            raise InternalError("the past could not be made", verdicts=assembled.verdicts)
+        land(assembled.entry, assembled.data)
+    bundles = {}
+    for slot in range(0, len(entries) - BUNDLE_ENTRIES + 1, BUNDLE_ENTRIES):
+        bundle = encode_bundle([data for _, data in entries[slot : slot + BUNDLE_ENTRIES]])
+        if bundle is not None:
+            bundles[bundle_key_of(slot)] = bundle
+    return Past(format_data, empty, tuple(entries), tuple(states), objects, bundles, tuple(stale))
