@@ -25,7 +25,7 @@ from weakref import ReferenceType, ref
 from txnformat.errors import InternalError
 from txnformat.forking import run_after_fork
 
-__all__ = ["Errand", "is_interruptible", "shielded"]
+__all__ = ["Errand", "is_interruptible", "settle_errands", "shielded"]
 
 T = TypeVar("T")
 
@@ -209,13 +209,16 @@ def _begin_in_child() -> None:
     _retired.clear()
 
 
-def _end() -> None:
-    """Let errands whose callers were interrupted come to their end before the interpreter stops their thread."""
+def settle_errands() -> None:
+    """Let errands whose callers were interrupted come to their end; those that have not begun never do.
+
+    The interpreter calls it before it stops the threads of the library.
+    """
     for worker in [*_retired, *([] if _worker is None else [_worker])]:
-        errand = worker.running() if worker.is_alive() else None
+        errand = worker.running()
         if errand is not None:
-            errand.wait()
+            errand.settle()
 
 
 run_after_fork(_begin_in_child)
-atexit.register(_end)
+atexit.register(settle_errands)

@@ -199,6 +199,22 @@ def test_an_errand_that_was_never_handed_over_never_runs() -> None:
         errand.answer()
 
 
+def test_settled_errands_have_ended_also_those_whose_callers_were_cut() -> None:
+    done: list[int] = []
+
+    def work() -> None:
+        _interrupt_main()
+        threading.Event().wait(0.05)  # the caller is gone before the end
+        done.append(1)
+
+    errand = Errand(work)
+    with pytest.raises(_Interrupt):
+        errand.run()
+    shield.settle_errands()
+    assert errand.is_ended
+    assert done == [1]
+
+
 def test_an_errand_runs_once_however_often_it_is_handed_over() -> None:
     done: list[int] = []
     errand = Errand(lambda: done.append(1))
