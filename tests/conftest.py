@@ -12,6 +12,8 @@ import functools
 import os
 import signal
 import tempfile
+import time
+from collections.abc import Callable
 
 # Before numpy comes: its threads for linear algebra spin while they wait, in every Python that a test starts.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -24,6 +26,7 @@ from botocore.loaders import JSONFileLoader
 from hypothesis import HealthCheck, Phase, settings
 from xdist.scheduler import LoadScopeScheduling
 
+from txnformat.client.background import Background
 from txnlog_testing.temporary import own_temporary_directory
 
 SPARK = Path(__file__).parent / "spark"
@@ -80,6 +83,24 @@ TOGETHER = (
 JSONFileLoader.load_file = staticmethod(functools.cache(JSONFileLoader().load_file))
 
 
+def _delay_background_work(seconds: float) -> None:
+    """Let what clients do behind an answer (snapshots, seals, warnings) begin late: no verdict of a test may hang on when it ends.
+
+    ``TXNLOG_TEST_BACKGROUND_SECONDS=0.3 make test`` asks for it.
+    """
+    run = Background._run
+
+    def late(self: Background, name: str, job: Callable[[], object]) -> None:
+        time.sleep(seconds)
+        run(self, name, job)
+
+    Background._run = late  # type: ignore[method-assign]
+
+
+if "TXNLOG_TEST_BACKGROUND_SECONDS" in os.environ:
+    _delay_background_work(float(os.environ["TXNLOG_TEST_BACKGROUND_SECONDS"]))
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Give all that the tests start a temporary directory, which goes with the session; pytest's own folders stay where it keeps the last ones."""
     if not hasattr(config, "workerinput"):  # workers have the environment of the process that starts them
@@ -87,6 +108,12 @@ def pytest_configure(config: pytest.Config) -> None:
         stack = contextlib.ExitStack()
         stack.enter_context(own_temporary_directory())
         config.add_cleanup(stack.close)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Keep the exit status for ``.ci/run``: only after 1, and never after an internal error, all tests have run."""
+    if not hasattr(session.config, "workerinput") and session.config.cache is not None:
+        session.config.cache.set("txnlog/exitstatus", int(exitstatus))
 
 
 class SparkTogether(LoadScopeScheduling):
