@@ -112,8 +112,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Keep the exit status for ``.ci/run``: only after 1, and never after an internal error, all tests have run."""
-    if not hasattr(session.config, "workerinput") and session.config.cache is not None:
-        session.config.cache.set("txnlog/exitstatus", int(exitstatus))
+    cache = getattr(session.config, "cache", None)
+    if cache is not None and not hasattr(session.config, "workerinput"):
+        cache.set("txnlog/exitstatus", int(exitstatus))
 
 
 class SparkTogether(LoadScopeScheduling):

@@ -22,7 +22,7 @@ from txnlog import Producer, TxnLog
 
 __all__ = ["Outcome", "run"]
 
-HELPERS = ("compact", "vacuum", "erase", "read")
+HELPERS = ("compact", "vacuum", "erase", "read", "follow")
 LOOKS = 60
 NOW = datetime.timedelta()
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from tests.erasure.world import PEOPLE
-from txnlog import Producer, TxnLog, TxnLogError
+from txnlog import Consumer, Producer, TxnLog, TxnLogError
 
 __all__ = ["KEY", "WHERE", "main"]
 
@@ -50,6 +50,15 @@ def forever(step: Callable[[], object]) -> None:
             print("error", error.kind, flush=True)
 
 
+def follow(log: TxnLog) -> None:
+    """Read on as a group that commits its positions, to where nothing new comes."""
+    with Consumer(log, "followers", auto_offset_reset="earliest") as consumer:
+        consumer.subscribe(["t"])
+        while (batch := consumer.poll(timeout_ms=200)) is not None:
+            consumer.commit()
+            print("followed", batch.num_rows, flush=True)
+
+
 def main(role: str, root: str, number: int, batches: int, rows: int) -> None:
     """Do the work of a role."""
     log = TxnLog.open(root)
@@ -66,6 +75,8 @@ def main(role: str, root: str, number: int, batches: int, rows: int) -> None:
                     "t", WHERE, requested_by="the campaign", key=f"{KEY}-{number}", all_rows=True
                 )
             )
+        case "follow":
+            forever(lambda: follow(log))
         case _:
             forever(lambda: log.read("t").read_all())
 

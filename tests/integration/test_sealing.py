@@ -218,7 +218,7 @@ def test_state_and_snapshots_stay_bounded_over_200_000_batches() -> None:
     log.close()
     state = log.refresh()
     assert sum(part.log_end for part in state.partitions.values()) == 200_000
-    assert state.segments.end >= 150, "one for about 1,000 extents"
+    assert state.segments.end >= 100, "one for 1,000 to 2,000 extents: the next may come before the seal"
     assert len(state.segments) <= 17, "older ones are in the segment list"
     assert check_whole(state) == []
     extents, snapshots, memory = (list(column) for column in zip(*sizes, strict=True))
