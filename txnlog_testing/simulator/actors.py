@@ -10,7 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from txnformat.core.intents import Action, CommitResult, Intent, SealSegments, TakeCheckpoint
+from txnformat.core.intents import (
+    Action,
+    CommitResult,
+    Intent,
+    SealSegments,
+    SpillExtents,
+    TakeCheckpoint,
+)
 from txnformat.core.operations import Seal
 from txnformat.errors import CorruptDataError, FormatError, InternalError, StorageError, TxnLogError
 from txnformat.protocol.commit import Answers, CommitSettings, commit_group
@@ -20,6 +27,7 @@ from txnformat.protocol.follow import open_view, refresh
 from txnformat.protocol.pace import Pace
 from txnformat.protocol.sealing import list_segments, write_segments
 from txnformat.protocol.snapshots import write_hint, write_snapshot
+from txnformat.protocol.spilling import write_spill
 from txnformat.protocol.tail import bundle_due, write_bundles
 from txnformat.protocol.view import View
 from txnformat.reading.sealed import SidecarCache
@@ -217,13 +225,15 @@ class SimProcess:
                 self.oracle.abandoned(intent)
 
     def _keep_small(self, view: View) -> Steps[None]:
-        """Seal; where a process compacts, also list what is sealed, or compact what is listed."""
+        """Seal; where a process compacts, also spill, list what is sealed, or compact what is listed."""
         choice = 0.0 if self.sidecars is None else self.world.rng.random()
         try:
             if choice < 0.35:
                 yield from self._seal(view, (yield from write_segments(view.state)), "sealed")
             elif choice < 0.5:
                 yield from self._seal(view, (yield from list_segments(view.state)), "segments listed")
+            elif choice < 0.65:
+                yield from self._spill(view)
             else:
                 yield from self._compact(view)
         except StorageError:
@@ -237,8 +247,30 @@ class SimProcess:
             self.world.hits[done] += 1
             if seal.segment_list is not None:
                 self.world.hits["segment list written"] += 1
+            sealed = {
+                (segment.record.topic_id, part.partition)
+                for segment in seal.segments
+                for part in segment.partitions
+            }
+            self.world.hits["sealed what was spilled"] += any(
+                one.spills and (*key,) in sealed for key, one in view.state.partitions.items()
+            )
         elif answer.kind == "seal-superseded":
             self.world.hits["sealed by another process"] += 1
+
+    def _spill(self, view: View) -> Steps[None]:
+        """Move what open transactions keep from being sealed into an object, however little it is."""
+        spill = yield from write_spill(view.state, 1)
+        if spill is None:
+            return
+        answer = yield from self._commit_one(view, SpillExtents(spill))
+        if isinstance(answer, CommitResult):
+            self.world.hits["spilled"] += 1
+            self.world.hits["spilled with an earlier spill"] += any(
+                part.replaced for part in spill.partitions
+            )
+        else:
+            self.world.hits[f"answer {answer.kind}"] += 1
 
     def _compact(self, view: View) -> Steps[None]:
         assert self.sidecars is not None

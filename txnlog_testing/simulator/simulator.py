@@ -124,6 +124,16 @@ REQUIRED_HITS = frozenset(
         "verdict Undecidable",
     }
 )
+SPILL_HITS = frozenset(
+    {
+        "answer spill-superseded",
+        "read what was spilled",
+        "sealed what was spilled",
+        "spilled",
+        "spilled with an earlier spill",
+    }
+)
+REQUIRED_HITS |= SPILL_HITS
 REQUIRED_HITS |= GROUP_HITS | ACK_HITS | REMOVAL_HITS | COMPACTION_HITS | TRUNCATION_HITS | UPKEEP_HITS
 """Events that a run of a few hundred histories must have met, or it shows less than it seems to."""
 

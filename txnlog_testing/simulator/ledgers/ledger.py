@@ -422,6 +422,7 @@ class Ledger(EndJudge, VisibleJudge):
         used = {flush.table for known in state.transactional_ids.values() for flush in known.staged}
         for partition in state.partitions.values():
             used |= set(partition.extents.array()["table"].tolist()) - {-1}
+            used |= {spill.table for spill in partition.spills}
         if set(state.tables.numbers()) != used:
             raise HistoryViolation(
                 f"the state has the tables {list(state.tables.numbers())}, and needs {used}"

@@ -11,8 +11,11 @@ import numpy as np
 from txnformat.core.entry import CommitEntry
 from txnformat.core.lifecycle.operations import Replace
 from txnformat.core.operations import Seal
+from txnformat.core.records.state import PartitionState
 from txnformat.core.records.visibility import committed_mask
 from txnformat.core.sealing.sidecar import BatchOutcome, decode_index
+from txnformat.core.sealing.spills import unspilled
+from txnformat.core.snapshot.spilled import decode_spill
 from txnformat.core.state import LogState
 from txnformat.persistent import Rows
 from txnformat.reading.sealed import SidecarCache
@@ -46,7 +49,7 @@ class VisibleJudge(ABC):
 
     def _check_visible(self, state: LogState, key: TopicPartition) -> None:
         """Compare what read_committed shows of a partition, above its sealed end, with what it must show."""
-        partition = state.partition(key)
+        partition = self._with_spills(state, key)
         here = self._in.get(key, [])
         undecided = [one.base for one in here if one.outcome == "open" and one.base is not None]
         stable = min(undecided, default=self._ends[key])
@@ -78,6 +81,18 @@ class VisibleJudge(ABC):
         ]
         if shown != right:
             raise HistoryViolation(f"read_committed shows {shown} of {key}, not {right}")
+
+    def _with_spills(self, state: LogState, key: TopicPartition) -> PartitionState:
+        """Return a partition with the rows that were spilled."""
+        partition = state.partition(key)
+        if not partition.spills:
+            return partition
+        found = {}
+        for spill in partition.spills:
+            named = state.tables[spill.table]
+            found[spill.table] = decode_spill(self._get(named.key), named)
+        self._hits["read what was spilled"] += 1
+        return unspilled(state, {key: partition.sealed_end}, found).partition(key)
 
     def _check_seal(self, seal: Seal) -> None:
         """Check what the sidecars say of each record, and note seams that transactions cross."""
