@@ -1,4 +1,4 @@
-"""Broken rules of removals are found: each mutant here changes one rule of the core, and some history must notice.
+"""Broken rules of removals and spills are found: each mutant here changes one rule of the core, and some history must notice.
 
 As in :mod:`tests.simulation.test_simulator_finds_broken_rules`; the seeds are those of histories with removals.
 """
@@ -17,9 +17,12 @@ from txnformat.core import fold as apply_module
 from txnformat.core.intents import MarkVacuum, RemoveTopic, ReplaceSegments, TrimTopic
 from txnformat.core.lifecycle import deletion, removal
 from txnformat.core.lifecycle.operations import Replace, Trim, VacuumMark
+from txnformat.core.sealing.spills import Spilled, SpilledRows, spilled_from
 from txnformat.core.state import LogState
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.persistent import replace
+from txnformat.protocol import sealing, spilling
+from txnformat.protocol.effects import Steps
 from txnformat.types import TopicPartition
 from txnlog_testing.simulator import compacting as simulator_compacting
 
@@ -121,6 +124,34 @@ def a_compaction_forgets_its_lists(patch: Patch) -> None:
     patch.setitem(apply_module._FOLDS, Replace, folded)
 
 
+def _state_alone(state: LogState, starts: object) -> Steps[LogState]:
+    yield from ()
+    return state
+
+
+def a_seal_forgets_what_was_spilled(patch: Patch) -> None:
+    patch.setattr(sealing, "with_spills", _state_alone)
+
+
+def a_spill_forgets_the_spills_that_it_takes_in(patch: Patch) -> None:
+    patch.setattr(spilling, "with_spills", _state_alone)
+
+
+def transactional_records_are_plain_once_spilled(patch: Patch) -> None:
+    original = spilled_from
+
+    def plain(rows: SpilledRows) -> SpilledRows:
+        extents = rows.extents.copy()
+        extents["transactional"] = 0
+        return rows._replace(extents=extents)
+
+    def spilled(*args: Any) -> Spilled:
+        found = original(*args)
+        return found._replace(partitions={key: plain(rows) for key, rows in found.partitions.items()})
+
+    patch.setattr(spilling, "spilled_from", spilled)
+
+
 MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
     (objects_born_below_the_floor_are_named, "it is named though the floor is|is named below the floor"),
     (the_floor_goes_back, "sound log corrupt"),
@@ -133,6 +164,9 @@ MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
     (a_compaction_counts_from_another_log_start, "sound log corrupt|breaks invariants"),
     (a_compaction_loses_a_record, "sound log corrupt|has .* not"),
     (a_compaction_forgets_its_lists, "sound log corrupt|breaks invariants|show"),
+    (a_seal_forgets_what_was_spilled, "sound log corrupt"),
+    (a_spill_forgets_the_spills_that_it_takes_in, "sound log corrupt"),
+    (transactional_records_are_plain_once_spilled, "read_committed shows|a segment of"),
 ]
 
 
