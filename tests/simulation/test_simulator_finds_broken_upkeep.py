@@ -5,6 +5,7 @@ As in :mod:`tests.simulation.test_simulator_finds_broken_rules`; the seeds are t
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,7 @@ from txnformat.core.lifecycle.state import ErasureState
 from txnformat.core.state import LogState
 from txnformat.core.wire.bundle import bundle_first
 from txnformat.persistent import replace
+from txnformat.protocol import unembedding
 from txnformat.reading import latest
 
 pytestmark = pytest.mark.simulation
@@ -173,6 +175,20 @@ def the_boundary_passes_the_snapshots(patch: Patch) -> None:
     patch.setattr(truncation, "allowed_boundary", allowed)
 
 
+def a_certificate_does_not_wait_for_payloads(patch: Patch) -> None:
+    original = certificate._look
+    patch.setattr(certificate, "_look", lambda *args: dataclasses.replace(original(*args), oldest_entry=None))
+
+
+def a_seal_takes_the_first_batch_of_a_payload_for_each(patch: Patch) -> None:
+    original = unembedding._Payloads.table
+
+    def table(self: Any, file: Any, groups: range, schema: Any) -> Any:
+        return original(self, file, range(len(groups)), schema)
+
+    patch.setattr(unembedding._Payloads, "table", table)
+
+
 UPKEEP_MUTANTS: list[tuple[Callable[[Patch], None], str, int]] = [
     (the_first_record_of_a_key_stays, "has taken|is shown", 16),
     (tombstones_go_at_once, "has taken", 16),
@@ -187,6 +203,8 @@ UPKEEP_MUTANTS: list[tuple[Callable[[Patch], None], str, int]] = [
     (a_certificate_does_not_look_for_old_objects, "is complete, and", 56),
     (a_compactor_names_a_file_of_which_a_part_is_gone, "is complete, and|is in use|names is gone", 536),
     (what_is_written_anew_is_born_now, "is complete, and", 56),
+    (a_certificate_does_not_wait_for_payloads, "is complete, and", 24),
+    (a_seal_takes_the_first_batch_of_a_payload_for_each, "is shown|has .* at|totals|corrupt", 8),
     (a_vacuum_deletes_at_once, "cannot be read", 0),
     (old_objects_may_be_named, "below the floor|though the floor", 56),
 ]

@@ -29,7 +29,7 @@ from txnformat.core.intents import (
     Write,
 )
 from txnformat.core.operations import AllocateProducerIds, CreateTopic
-from txnformat.core.state import LIFECYCLE, LogState, TopicState
+from txnformat.core.state import EMBEDDING, LIFECYCLE, LogState, TopicState
 from txnformat.errors import TxnLogError
 from txnformat.persistent import replace
 from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord, TopicPartition
@@ -57,9 +57,15 @@ class Uploads(Protocol):
     """Writes the files of appends, where a history has some."""
 
     def __call__(
-        self, topic: TopicState, born: int, schema_id: int, records: Sequence[tuple[int, int, str]]
-    ) -> tuple[FileRecord, tuple[BatchRecord, ...]]:
-        """Write one file. ``records``: partition, number of records, and digest of each batch."""
+        self,
+        topic: TopicState,
+        born: int,
+        schema_id: int,
+        records: Sequence[tuple[int, int, str]],
+        *,
+        is_embedded: bool,
+    ) -> tuple[FileRecord, tuple[BatchRecord, ...], tuple[bytes, ...]]:
+        """Write one file. ``records``: partition, number of records, and digest of each batch. The last of the answer is the bytes of an embedded file."""
         ...
 
 
@@ -119,7 +125,12 @@ class Client:
         self.pending = []
 
     def _append(
-        self, state: LogState, keys_: list[TopicPartition], sequence: Callable[[TopicPartition], int]
+        self,
+        state: LogState,
+        keys_: list[TopicPartition],
+        sequence: Callable[[TopicPartition], int],
+        *,
+        may_embed: bool = False,
     ) -> TopicAppend:
         """Return an append of 1 to 3 records to each of some partitions of one topic."""
         topic = state.topics[keys_[0].topic_id]
@@ -137,11 +148,15 @@ class Client:
             BatchRecord(part.partition, 0, index, 1, part.records, 10, NO_TIMESTAMP_MS, NO_TIMESTAMP_MS)
             for index, part in enumerate(parts)
         )
+        payload: tuple[bytes, ...] = ()
         if self.uploads is not None:
             brought = [(part.partition, part.records, part.digest) for part in parts]
-            file, batches = self.uploads(topic, max(0, state.entry), file.schema_id, brought)
+            embeds = may_embed and EMBEDDING in state.features.reader and self.rng.random() < 0.6
+            file, batches, payload = self.uploads(
+                topic, max(0, state.entry), file.schema_id, brought, is_embedded=embeds
+            )
             parts = tuple(replace(part, size=batch.size) for part, batch in zip(parts, batches, strict=True))
-        return TopicAppend(topic.topic_id, topic.partitions, (file,), parts, batches)
+        return TopicAppend(topic.topic_id, topic.partitions, (file,), parts, batches, payload=payload)
 
     def _some_partitions(self, state: LogState) -> list[TopicPartition]:
         """Return at least one partition of one of the common topics; none when there is none yet."""
@@ -168,6 +183,8 @@ class TopicClient(Client):
     """Creates the topics if they are missing; every process has one, and they race."""
 
     create: Callable[[str, int, str], CreateTopic] = create_topic
+    features: tuple[str, ...] = (LIFECYCLE,)
+    """Features of topics with settings."""
 
     def plan(self, state: LogState) -> list[Action]:
         """Return one topic that this process has not seen yet."""
@@ -176,7 +193,7 @@ class TopicClient(Client):
             return []
         made = self.create(*missing[0], self.new_id())
         if made.settings and LIFECYCLE not in state.features.reader:
-            return [EnableFeatures((LIFECYCLE,))]
+            return [EnableFeatures(self.features)]
         return [made]
 
 
@@ -217,7 +234,7 @@ class IdempotentClient(Client):
             partitions = self._some_partitions(state)
             if not partitions:
                 break
-            append = self._append(state, partitions, lambda key: self.sequences.get(key, 0))
+            append = self._append(state, partitions, lambda key: self.sequences.get(key, 0), may_embed=True)
             for part in append.partitions:
                 key = TopicPartition(append.topic_id, part.partition)
                 self.sequences[key] = part.base_sequence + part.records
@@ -252,7 +269,7 @@ class BulkClient(Client):
         partitions = self._some_partitions(state)
         if not partitions:
             return []
-        append = self._append(state, partitions, lambda key: -1)
+        append = self._append(state, partitions, lambda key: -1, may_embed=True)
         choice = self.rng.random()
         if choice < 0.2:
             return [Write(appends=(append,))]

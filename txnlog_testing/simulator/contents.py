@@ -16,6 +16,7 @@ from txnformat.core.topics.creation import new_topic
 from txnformat.persistent import replace
 from txnformat.segments.writer import SegmentFileWriter
 from txnformat.store.base import ObjectStore
+from txnformat.store.writer import HeldWriter
 from txnformat.types import BatchRecord, FileRecord
 
 __all__ = ["DELETE_RETENTION_MS", "KEYS", "Contents", "Row", "keyed_topic"]
@@ -51,6 +52,15 @@ class Row(NamedTuple):
     """A tombstone."""
 
 
+class Uploaded(NamedTuple):
+    """A file that was written."""
+
+    file: FileRecord
+    batches: tuple[BatchRecord, ...]
+    payload: tuple[bytes, ...]
+    """Its bytes, if it is for an entry; empty: it is in the store."""
+
+
 class Contents:
     """Writes files, and knows what is in them.
 
@@ -78,13 +88,22 @@ class Contents:
         """The newest entry when a batch was uploaded, by digest."""
 
     def upload(
-        self, topic: TopicState, born: int, schema_id: int, records: Sequence[tuple[int, int, str]]
-    ) -> tuple[FileRecord, tuple[BatchRecord, ...]]:
+        self,
+        topic: TopicState,
+        born: int,
+        schema_id: int,
+        records: Sequence[tuple[int, int, str]],
+        *,
+        is_embedded: bool,
+    ) -> Uploaded:
         """Write one file. ``records``: partition, number of records, and digest of each batch."""
         key = keys.data_key(topic.directory, born, self._new_id())
         digest = "0" * 64
         schema = topic.schema.of_file(FileRecord(key, 1, digest, 1, digest, 1, schema_id=schema_id))
-        writer = SegmentFileWriter(self._store.open_write(key), key, schema, is_small=True)
+        held = HeldWriter()
+        writer = SegmentFileWriter(
+            held if is_embedded else self._store.open_write(key), key, schema, is_small=True
+        )
         batches = []
         for partition, number, name in records:
             rows = tuple(
@@ -95,7 +114,8 @@ class Contents:
             self.uploaded[name] = self._tip()
             self.batch_of |= dict.fromkeys((row.n for row in rows), name)
             batches.append(writer.write_batch(partition, _table(rows, schema)))
-        return replace(writer.close(), schema_id=schema_id), tuple(batches)
+        file = replace(writer.close(), schema_id=schema_id)
+        return Uploaded(file, tuple(batches), (held.data() or b"",) if is_embedded else ())
 
 
 def _table(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:

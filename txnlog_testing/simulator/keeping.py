@@ -14,14 +14,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from txnformat import keys
 from txnformat.admin.compaction import compact
 from txnformat.admin.erasure.call import abandon, erase
 from txnformat.admin.erasure.certificate import certify
 from txnformat.admin.trimming import trim_to
 from txnformat.admin.truncation import truncate, write_needed_snapshots
 from txnformat.admin.vacuum import vacuum
-from txnformat.core.intents import EnableFeatures, RemoveTopic
-from txnformat.core.state import LIFECYCLE, LogState, TopicState
+from txnformat.core.intents import EnableFeatures, RemoveTopic, SealSegments
+from txnformat.core.state import EMBEDDING, LIFECYCLE, LogState, TopicState
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.errors import (
     CommitStateUnknownError,
@@ -34,12 +35,13 @@ from txnformat.errors import (
 from txnformat.protocol.commit import CommitSettings
 from txnformat.protocol.effects import Sleep, Steps
 from txnformat.protocol.old_entries import OldEntries
-from txnformat.protocol.sealing import sealable_end
+from txnformat.protocol.sealing import sealable_end, write_segments
 from txnformat.protocol.view import View
 from txnformat.reading.plan import plan_read
 from txnformat.reading.resolving import read_plan
 from txnformat.reading.rows import read_rows
 from txnformat.reading.sealed import SidecarCache
+from txnformat.store.base import ObjectStore
 from txnformat.types import IsolationLevel, TopicPartition
 from txnlog_testing.simulator.blocking import Program, SimCommitter
 from txnlog_testing.simulator.contents import KEYS, Row
@@ -61,11 +63,13 @@ TRUNCATION_HITS = frozenset({"boundary written", "old entry read", "truncated"})
 UPKEEP_HITS = frozenset(
     {
         "compacted by the product",
+        "embedded",
         "erased records",
         "erasure abandoned",
         "erasure advanced",
         "erasure complete",
         "erasure requested",
+        "erasure waits for entries",
         "old plan read",
         "read by offsets",
         "read overtaken",
@@ -130,6 +134,7 @@ class Keeper:
     settings: CommitSettings
     jobs: tuple[str, ...] = ()
     """Names of methods; what is named twice is done twice as often."""
+    features: tuple[str, ...] = (LIFECYCLE,)
     last: str = ""
     """Job that the process does when the history ends; empty: none."""
     pauses: tuple[int, ...] = (20, 300, 2_000)
@@ -185,7 +190,7 @@ class Keeper:
 
     def _after_upgrade(self, job: Callable[[SimCommitter], None], committer: SimCommitter) -> None:
         if LIFECYCLE not in committer.refresh().features.reader:
-            committer.commit(committer.intend(EnableFeatures((LIFECYCLE,))))
+            committer.commit(committer.intend(EnableFeatures(self.features)))
         job(committer)
 
     # Jobs.
@@ -326,6 +331,8 @@ class Keeper:
             for one in opened:
                 if one.rewritten_entry < 0 and one.topic_id in committer.refresh().topics:
                     self._erase(committer, rewrites.conditions[one.condition])
+            if EMBEDDING in committer.refresh().features.reader:
+                self._let_entries_go(committer)
             for _ in range(2):
                 self.hours(committer)
                 self.vacuum(committer)
@@ -335,8 +342,21 @@ class Keeper:
             state.transactional_ids[name].status is TransactionStatus.PREPARED for name in state.undecided
         )
         left = [one for one in state.erasures.values() if one.complete_entry < 0]
+        if EMBEDDING in state.features.reader:
+            # Truncation keeps the newest entries, and with them the payloads that they have.
+            oldest = min(_slots(self.world.store))
+            self.world.hits["erasure waits for entries"] += any(one.rewritten_entry >= oldest for one in left)
+            left = [one for one in left if one.rewritten_entry < oldest]
         if left and not prepared:
             raise HistoryViolation(f"erasures never come to an end: {left}")
+
+    def _let_entries_go(self, committer: SimCommitter) -> None:
+        """Seal, so that no payload is needed any more, and delete the old entries."""
+        while (seal := committer.read(write_segments(committer.refresh()))) is not None:
+            committer.commit(committer.intend(SealSegments(seal)))
+        for _ in range(2):
+            self.days(committer)
+            self.truncate(committer)
 
     # Readers.
 
@@ -460,6 +480,12 @@ class Keeper:
 
     def _some_topic(self, state: LogState) -> TopicState | None:
         return state.topics[self.world.rng.choice(sorted(state.topics))] if state.topics else None
+
+
+def _slots(store: ObjectStore) -> list[int]:
+    """Return the numbers of the entries that are there."""
+    found = (keys.parse_entry_key(info.key) for info in store.list(keys.LOG_PREFIX))
+    return [slot for slot in found if slot is not None]
 
 
 def _numbers(batches: Iterator[Any], pause: Callable[[], None]) -> dict[int, dict[int, int]]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from txnformat import keys
 from txnformat.core.intents import Intent
+from txnformat.core.state import EMBEDDING, LIFECYCLE
 from txnformat.protocol.commit import CommitSettings
 from txnformat.protocol.view import View
 from txnformat.reading.sealed import SidecarCache
@@ -181,6 +182,8 @@ class _Simulation:
         self.has_removals = seed % 16 in (4, 12, 13)
         self.has_upkeep = seed % 8 == 0
         """Whether files hold records, and the product looks after them."""
+        self.features = (LIFECYCLE, EMBEDDING) if seed % 16 == 8 else (LIFECYCLE,)
+        """Features of topics with settings. In one half of the histories with upkeep, clients embed small files in their entries."""
         self.runs_ahead = seed % 16 == 9
         """Whether a clock goes wrong by years where it is the store's time."""
         self.has_snapshots = True
@@ -295,7 +298,7 @@ class _Simulation:
             process = self.world.start(f"k{len(self.world.processes)}")
             process.counts_suspended_time = self.world.rng.random() < 0.8
             settings = CommitSettings(attempts_max=20, deadline_ms=120_000)
-            keeper = kind(self.world, self.oracle, process, settings, jobs)
+            keeper = kind(self.world, self.oracle, process, settings, jobs, self.features)
             if kind is Truncating:
                 keeper.pauses, keeper.last = (300, 5_000), "look_back"
             process.actor = keeper
@@ -303,7 +306,7 @@ class _Simulation:
     def _clients(self, number: int, stale: tuple[Intent, ...]) -> tuple[Client, ...]:
         rng, new_id = self.world.rng, self.world.new_id
         create = keyed_topic if self.has_upkeep else create_topic
-        clients: list[Client] = [TopicClient(rng, new_id, create=create)]
+        clients: list[Client] = [TopicClient(rng, new_id, create=create, features=self.features)]
         if rng.random() < 0.3:
             clients.append(GrowingClient(rng, new_id))
         if rng.random() < 0.4:

@@ -119,7 +119,9 @@ class TransactionalClient(Client):
             partitions = [TopicPartition(min(state.topics), 0)]
         if not self.is_open:
             self.is_deferred = self.rng.random() < self.deferred
-        append = self._append(state, partitions, lambda key: self.sequences.get(key, 0))
+        append = self._append(
+            state, partitions, lambda key: self.sequences.get(key, 0), may_embed=not self.is_deferred
+        )
         if self.is_deferred:
             append = self._in_table(state, append)
         choice = self.rng.random()

@@ -250,6 +250,7 @@ class Ledger(EndJudge, VisibleJudge):
 
     def _append(self, op: Append, entry: int) -> set[TopicPartition]:
         who = (op.producer_id, op.epoch)
+        self._hits["embedded"] += any(file.place is not None for file in op.files)
         for part in op.partitions:
             key = TopicPartition(op.topic_id, part.partition)
             outcome = "plain" if op.transactional_id is None else "open"

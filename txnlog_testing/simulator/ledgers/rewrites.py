@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 
 from txnformat import keys
-from txnformat.core.entry import CommitEntry
+from txnformat.core.entry import CommitEntry, decode_entry
 from txnformat.core.lifecycle.operations import (
     AbandonErasure,
     AdvanceErasure,
@@ -27,9 +27,11 @@ from txnformat.core.lifecycle.operations import (
     Replace,
     RequestErasure,
 )
+from txnformat.core.operations import Append
 from txnformat.core.sealing.sidecar import SegmentIndex, decode_index
 from txnformat.core.state import LogState
 from txnformat.persistent import Rows
+from txnformat.segments.payload import payload_of
 from txnformat.types import OffsetRange, TopicPartition
 from txnlog_testing.simulator.contents import DELETE_RETENTION_MS, Contents, Row
 from txnlog_testing.simulator.store import SimStore
@@ -293,6 +295,29 @@ class RewriteLedger:
             held = [number for number in numbers if self._is_covered(erasure, number)]
             if held:
                 yield info.key, held
+        for info in self._store.list(keys.LOG_PREFIX):
+            held = [
+                number
+                for number in self._embedded(info.key, f"{erasure.directory}/")
+                if self._is_covered(erasure, number)
+            ]
+            if held:
+                yield info.key, held
+
+    def _embedded(self, key: str, directory: str) -> Iterator[int]:
+        """Yield the numbers in the payload of an entry, of the files of a topic."""
+        slot, data = keys.parse_entry_key(key), self._store.get(key)
+        assert slot is not None
+        assert data is not None
+        payload = payload_of(data)
+        if not payload:
+            return
+        for op in decode_entry(data, slot).operations:
+            for file in op.files if isinstance(op, Append) else ():
+                if file.place is not None and file.key.startswith(directory):
+                    start = file.place.start
+                    table = pq.read_table(io.BytesIO(payload[start : start + file.size]), columns=["n"])
+                    yield from table.column("n").to_pylist()
 
     def _is_covered(self, erasure: _Erasure, number: int) -> bool:
         digest = self.contents.batch_of[number]
