@@ -269,6 +269,38 @@ def test_a_committed_record_behind_an_open_transaction_stays_so_not_all_rows_go(
     assert names(log) == ["behind"]
 
 
+@pytest.mark.parametrize("compacted", [False, True])
+def test_an_erasure_needs_no_file_below_the_log_start(log: TxnLog, compacted: bool) -> None:
+    """A vacuum has deleted it, though the segment that names it has records above the log start."""
+    for name in ("a", f"{CANARY}1", "b"):
+        write(log, name)
+    log.maintain("seal")
+    if compacted:
+        log.compact("t", min_lag_ms=0, target_bytes=1)
+    log.delete_records("t", {0: 1})
+    for _ in range(2):
+        pass_time(log)
+        log.vacuum(GRACE)
+    assert erase(log).stage is ErasureStage.DELETING
+    complete(log)
+    assert names(log) == ["b"]
+    assert canaries(log.store) == {}
+
+
+def test_a_certificate_waits_for_files_that_went_below_the_log_start(log: TxnLog) -> None:
+    """Nothing is rewritten, for no reader sees the records any more; their file is there until a vacuum deletes it."""
+    for name in (f"{CANARY}1", "b"):
+        write(log, name)
+    log.maintain("seal")
+    log.delete_records("t", {0: 1})
+    assert erase(log).records == 0
+    log.maintain("erasures")
+    assert the(log).stage is not ErasureStage.COMPLETE
+    complete(log)
+    assert the(log).stage is ErasureStage.COMPLETE
+    assert canaries(log.store) == {}
+
+
 def test_all_rows_go_when_the_caller_says_so(log: TxnLog) -> None:
     write(log, f"{CANARY}1", f"{CANARY}2")
     assert erase(log, where="TRUE", all_rows=True).records == 2

@@ -122,11 +122,20 @@ class Matcher:
             )
 
 
-def files_of_part(sidecars: SidecarCache, key: TopicPartition, part: SegmentPart) -> Iterator[FoundFile]:
-    """Yield the files that a part of a segment names. Requests: 1 GET, none when it is kept."""
+def files_of_part(
+    sidecars: SidecarCache, key: TopicPartition, part: SegmentPart, log_start: int
+) -> Iterator[FoundFile]:
+    """Yield the files that a part of a segment names, with records at or above the log start: a vacuum may have deleted the others.
+
+    Requests: 1 GET, none when it is kept.
+    """
     index = sidecars.index(part.record.index)
     number = key.partition
-    rows = index.runs_of(number, part.range) if index.is_compacted else index.partition(number)
+    if index.is_compacted:
+        rows = index.runs_of(number, OffsetRange(max(part.range.start, log_start), part.range.end))
+    else:
+        rows = index.partition(number)
+        rows = rows[rows["base_offset"] + rows["records"] > log_start]
     for file in sorted(set(rows["file"].tolist())):
         yield FoundFile(index.files[file], index.is_compacted)
 
@@ -138,7 +147,7 @@ def unlisted_files(sidecars: SidecarCache, state: LogState, topic: TopicState) -
         partition = state.partition(key)
         for row in partition.segments.array():
             part = SegmentPart(state.segments[int(row["segment"])], row)
-            yield from files_of_part(sidecars, key, part)
+            yield from files_of_part(sidecars, key, part, partition.log_start)
         unspilled = sidecars.whole(state, key, OffsetRange(partition.sealed_end, partition.log_end))
         for extent in unspilled.partition(key).extents.array():
             whole = extent["file"] < 0

@@ -213,8 +213,8 @@ def _files(sidecars: SidecarCache, state: LogState, topic: TopicState) -> list[F
         key = TopicPartition(topic.topic_id, number)
         for named in state.segment_lists:
             for part in sidecars.listed(named, state, key):
-                if part.range.end > state.partition(key).log_start:
-                    found |= {one.record.key: one for one in files_of_part(sidecars, key, part)}
+                if part.range.end > (start := state.partition(key).log_start):
+                    found |= {one.record.key: one for one in files_of_part(sidecars, key, part, start)}
     found |= {one.record.key: one for one in unlisted_files(sidecars, state, topic)}
     return list(found.values())
 

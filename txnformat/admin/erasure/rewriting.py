@@ -100,12 +100,12 @@ class Rewriting:
             key = TopicPartition(topic.topic_id, number)
             for named in state.segment_lists:
                 for part in self._sidecars.listed(named, state, key):
-                    if part.range.end <= state.partition(key).log_start:
+                    start = state.partition(key).log_start
+                    if part.range.end <= start:
                         continue
                     # All of them are read: each is known afterwards.
-                    found = [
-                        self._matcher.is_dirty(file) for file in files_of_part(self._sidecars, key, part)
-                    ]
+                    files = files_of_part(self._sidecars, key, part, start)
+                    found = [self._matcher.is_dirty(file) for file in files]
                     if any(found):
                         yield Source(key, [part])
 
@@ -148,7 +148,9 @@ class Rewriting:
         dirty = {
             file.record.key
             for one in sources
-            for file in files_of_part(self._sidecars, one.key, one.parts[0])
+            for file in files_of_part(
+                self._sidecars, one.key, one.parts[0], planned.partition(one.key).log_start
+            )
             if self._matcher.is_dirty(file)
         }
         partitions = sorted({one.key.partition for one in sources})
