@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from txnformat.store.local import LocalStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import Producer, TxnLog
 from txnlog_testing.stores.counting import CountingStore, RequestCounts
 
@@ -35,9 +35,9 @@ OTHERS = 5
 """Records that another producer appends while the transaction is open."""
 
 _WRITES = {
-    (Operation.OPEN_WRITE, KeyClass.DATA): "file",
-    (Operation.CREATE, KeyClass.TABLE): "batch table",
-    (Operation.CREATE, KeyClass.ENTRY): "entry",
+    (RequestKind.OPEN_WRITE, KeyClass.DATA): "file",
+    (RequestKind.CREATE, KeyClass.TABLE): "batch table",
+    (RequestKind.CREATE, KeyClass.ENTRY): "entry",
 }
 
 

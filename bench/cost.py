@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import Operation
+from txnformat.store.requests import RequestKind
 from txnlog import Consumer, Producer, TxnLog
 from txnlog_testing.stores.counting import CountingStore, RequestClass, RequestCounts
 
@@ -63,8 +63,8 @@ def billed(counts: RequestCounts, without: frozenset[RequestClass] = frozenset()
     """Return requests, but for those of some classes, by what they are billed as."""
     found = Counter[str]()
     for request, number in counts.requests.items():
-        if request.operation is not Operation.DELETE and request not in without:
-            is_read = request.operation in (Operation.GET, Operation.GET_RANGE, Operation.HEAD)
+        if request.operation is not RequestKind.DELETE and request not in without:
+            is_read = request.operation in (RequestKind.GET, RequestKind.GET_RANGE, RequestKind.HEAD)
             found["read" if is_read else "write"] += number
     return found
 

@@ -96,7 +96,7 @@ class _JobSession(Session):
             ends = self.at.appended or self._waits
         result = self._write(Call.COMMIT, Outcome.COMMIT if ends else None, app=app)
         if self._has_ended(result):
-            self._progress.committed()
+            self._inputs.committed()
             self._ended(Outcome.COMMIT)
             return result, True
         if ends:  # the version is another run's: nothing of this transaction may become visible, or stay open

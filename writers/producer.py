@@ -28,9 +28,9 @@ from txnformat.lookup import now_of, topic_named
 from writers.accumulator import Inbox, Prepared
 from writers.calls import Calls, Interrupted
 from writers.chunks import LargeValue, Value, large_value
+from writers.inputs import AckSource
 from writers.linger import Linger
 from writers.ownership import OwnLock
-from writers.progress import AckSource
 from writers.rows import Headers, kafka_record, kafka_rows
 from writers.session import Session
 from writers.settings import EMBED_BYTES, MIB, Buffer, ProducerSettings

@@ -65,8 +65,8 @@ from txnformat.persistent import replace
 from txnformat.types import Outcome
 from writers.accumulator import Inbox
 from writers.chunks import LargeValue
+from writers.inputs import AckSource, TransactionInputs
 from writers.producer_ids import next_producer_id
-from writers.progress import AckSource, Progress
 from writers.settings import Buffer, ProducerSettings
 from writers.staging import Staging
 from writers.standing import Standing, had_landed, is_final, records_dropped
@@ -101,7 +101,7 @@ class Session:
         self.at = Standing()
         self._entered = self.at  # when the call began that runs
         self._is_running = False  # whether ``within`` runs, for threads that do not hold the lock
-        self._progress = Progress()
+        self._inputs = TransactionInputs()
         self._streams = settings.is_transactional and settings.buffer is not Buffer.INLINE
 
     def _set(self, **changes: object) -> None:
@@ -295,7 +295,7 @@ class Session:
             if error.kind == "transaction-aborted":  # by a client that ended the prepared transaction
                 self._ended(Outcome.ABORT)
             raise
-        self._progress.committed()
+        self._inputs.committed()
         self._ended(Outcome.COMMIT)
         return result
 
@@ -305,13 +305,13 @@ class Session:
         Requests: none; before it raises 1 GET, and what it takes to end transactions whose time is over.
         """
         self._check_input(lambda state, ref, owner: commit_offsets(state, offsets, ref, owner))
-        self._progress.add(offsets, source)
+        self._inputs.add(offsets, source)
 
     def acknowledge(self, acks: Acks, source: AckSource) -> None:
         """Take acknowledgements for the next entry, with the checks and requests of :meth:`send_offsets`."""
-        every = (*self._progress.acks(), acks)
+        every = (*self._inputs.acks(), acks)
         self._check_input(lambda state, ref, owner: acknowledge(state, every, ref, owner))
-        self._progress.acknowledge(acks, source, self._identity())
+        self._inputs.acknowledge(acks, source, self._identity())
 
     def _check_input(self, check: _CheckInput) -> None:
         ref = self._identity()
@@ -349,7 +349,7 @@ class Session:
             self._ask(Call.ABORT, Write(self._identity(), end=Outcome.ABORT))
         except InvalidTransactionStateError as error:
             if error.kind == "transaction-committed":
-                self._progress.committed()
+                self._inputs.committed()
                 self._ended(Outcome.COMMIT)
             raise
         self._ended(Outcome.ABORT)
@@ -393,7 +393,7 @@ class Session:
     @property
     def _waits(self) -> bool:
         """Whether anything waits for an entry."""
-        return bool(self._staging) or bool(self._progress)
+        return bool(self._staging) or bool(self._inputs)
 
     def _identity(self) -> ProducerRef:
         if self.at.ref is None:
@@ -450,7 +450,7 @@ class Session:
                 continue  # nothing of it is in the log, and the new identity has written nothing
             if isinstance(write, Write):
                 self._staging.landed(write.appends)
-                self._progress.landed()
+                self._inputs.landed()
             self.at = replace(
                 before.known(self._settings.is_transactional), uploading_since=None, appended=True
             )
@@ -473,8 +473,8 @@ class Session:
             app,
             deferred=deferred,
             prepare=prepare,
-            offsets=self._progress.offsets(),
-            acks=self._progress.acks(),
+            offsets=self._inputs.offsets(),
+            acks=self._inputs.acks(),
         )
 
     def _ask(self, call: Call, action: Action) -> CommitResult:
@@ -502,7 +502,7 @@ class Session:
         if isinstance(error, UnknownProducerIdError) and self._is_forgotten(before):
             self.at = before
             return
-        is_of_input = self._progress.is_refused_by(error)
+        is_of_input = self._inputs.is_refused_by(error)
         is_expired = isinstance(error, UploadExpiredError) and not self._settings.is_transactional
         if is_final(error) or isinstance(error, TransactionTimedOutError) or is_expired:
             self._discard()
@@ -520,7 +520,7 @@ class Session:
 
     def _discard(self) -> None:
         self._staging.discard()
-        self._progress.discard()
+        self._inputs.discard()
         self._set(uploading_since=None)
 
     def _ended(self, outcome: Outcome) -> None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from txnformat.consumers.group_offsets import GroupMetadata, Offsets, OffsetSource
     from txnformat.consumers.record_ids import Records
     from txnformat.log import TxnLog
+    from writers.inputs import AckSource
     from writers.producer import Producer
-    from writers.progress import AckSource
 
 __all__ = [
     "LEGAL_IN",

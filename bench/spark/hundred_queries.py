@@ -22,7 +22,7 @@ from spark_datasource.datasource import TxnLogDataSource
 from spark_datasource.options.read import parse_read_options
 from spark_datasource.stream.followed_log import FollowedLog
 from txnformat.clock import Instant
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import Producer, TxnLog
 from txnlog_testing.stores.counting import RequestClass, RequestCounts
 
@@ -40,7 +40,7 @@ INTERVALS_S = (10, 30)
 CROWD = 100
 CROWD_SECONDS = 3.0
 CROWD_ROUNDS = ROUNDS
-_BOUNDARY = RequestClass(Operation.LIST, KeyClass.BOUNDARY)
+_BOUNDARY = RequestClass(RequestKind.LIST, KeyClass.BOUNDARY)
 
 SCHEMA = pa.schema([("number", pa.int64()), ("value", pa.float64())])
 

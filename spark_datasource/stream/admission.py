@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Backlog", "granted"]
+__all__ = ["Available", "granted"]
 
 
-class Backlog(NamedTuple):
+class Available(NamedTuple):
     """The unread offsets of a partition."""
 
     offsets: npt.NDArray[np.int64]
@@ -30,7 +30,7 @@ class Backlog(NamedTuple):
         return int(self.offsets[-1] - self.offsets[0])
 
 
-def granted(backlogs: Sequence[Backlog], rows_max: int | None, bytes_max: int | None) -> list[int]:
+def granted(backlogs: Sequence[Available], rows_max: int | None, bytes_max: int | None) -> list[int]:
     """Return how many offsets a micro-batch takes of each partition: some, when there are any.
 
     ``rows_max``: offsets at most, 1 or more. Records are no more than that: aborted ones and markers have offsets,
@@ -73,7 +73,7 @@ def _shares(amounts: Sequence[int], limit: int) -> list[int]:
     return shares
 
 
-def _offsets(backlog: Backlog, size: int) -> int:
+def _offsets(backlog: Available, size: int) -> int:
     """Return how many offsets have about ``size`` bytes, at least 1 of those that there are."""
     if not backlog.lag or not size:
         return 0

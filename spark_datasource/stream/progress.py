@@ -16,7 +16,7 @@ from spark_datasource.read.pinning import (
     offset_at,
     start_entry,
 )
-from spark_datasource.stream.admission import Backlog, granted
+from spark_datasource.stream.admission import Available, granted
 from spark_datasource.stream.offsets import StreamOffset, TopicPosition
 from txnformat.core.records.scan import check_range, extents_in, readable_end
 from txnformat.core.state import LogState, TopicState
@@ -182,7 +182,7 @@ def next_offset(
     target = available(state, topics, isolation)
     if target.topics == {key: start.topics.get(key) for key in target.topics}:
         return None  # most looks see nothing: that much is quick, also of many partitions
-    backlogs: list[Backlog] = []
+    backlogs: list[Available] = []
     for topic in topics:
         before = start.offsets(topic.topic_id)
         for number, end in enumerate(target.offsets(topic.topic_id)):
@@ -205,13 +205,13 @@ def next_offset(
 
 def _backlog(
     sidecars: SidecarCache, state: LogState, key: TopicPartition, wanted: OffsetRange, limits: Limits
-) -> Backlog:
+) -> Available:
     """Return what a partition has to be read; where it begins before the log does, from there."""
     partition = state.partition(key)
     start = max(wanted.start, partition.log_start)
     if limits[1] is None or wanted.end <= start:
         offsets = np.array([start, max(wanted.end, start)], np.int64)
-        return Backlog(offsets, np.zeros(2, np.int64))
+        return Available(offsets, np.zeros(2, np.int64))
     within = OffsetRange(start, wanted.end)
     spans = [
         (part.range.start, part.range.end, int(part.row["size"] - part.row["aborted_size"]))
@@ -230,7 +230,7 @@ def _backlog(
         sizes += [sizes[-1], sizes[-1] + size]
     offsets = np.unique(np.clip([*places, wanted.end], start, wanted.end)).astype(np.int64)
     size_at = np.interp(offsets, places, sizes)
-    return Backlog(offsets, (size_at - size_at[0]).astype(np.int64))
+    return Available(offsets, (size_at - size_at[0]).astype(np.int64))
 
 
 def _next_commits(

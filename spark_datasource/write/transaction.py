@@ -49,8 +49,8 @@ from txnformat.errors import (
 )
 from txnformat.log import TxnLog
 from txnformat.store.open import check_options
+from writers.inputs import AckSource
 from writers.job import Delegation, JobProducer
-from writers.progress import AckSource
 from writers.transaction import CommitInfo, ProducerStatus
 
 if TYPE_CHECKING:

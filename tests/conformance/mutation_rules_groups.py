@@ -163,7 +163,7 @@ GROUPS = (
     Mutation(
         "offsets that are sent are left out of the commit",
         "writers/session.py",
-        "        self._progress.add(offsets, source)\n",
+        "        self._inputs.add(offsets, source)\n",
         "",
         (
             (CLIENT, "testSendOffsetsWithGroupMetadata"),

@@ -21,7 +21,7 @@ from tests.integration.failing import (
 from txnformat.log import TxnLog
 from txnformat.store.base import CreateOutcome
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import (
     CommitStateUnknownError,
     InvalidTransactionStateError,
@@ -276,9 +276,9 @@ def test_an_init_without_the_right_to_write_says_so_and_can_be_repeated_with_it(
     "testCommitWithTopicAuthorizationFailureInAddPartitionsInFlight",
 )
 @BUFFERS
-@pytest.mark.parametrize("where", [ENTRY, (Operation.OPEN_WRITE, KeyClass.DATA)])
+@pytest.mark.parametrize("where", [ENTRY, (RequestKind.OPEN_WRITE, KeyClass.DATA)])
 def test_a_commit_without_the_right_to_write_commits_nothing_and_the_producer_goes_on(
-    buffer: str, where: tuple[Operation, KeyClass]
+    buffer: str, where: tuple[RequestKind, KeyClass]
 ) -> None:
     plan = Plan()
     log = faulty(plan)

@@ -18,7 +18,7 @@ from txnformat.core.producers.state import AppendedRange, SequenceVerdict, class
 from txnformat.core.state import FEATURES
 from txnformat.persistent import replace
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import (
     InvalidTransactionStateError,
     Producer,
@@ -91,9 +91,9 @@ def test_sequences_never_wrap(last: int) -> None:
     "testBumpTransactionalEpochOnRecoverableAddPartitionRequestError",
 )
 @BUFFERS
-@pytest.mark.parametrize("where", [ENTRY, (Operation.OPEN_WRITE, KeyClass.DATA)])
+@pytest.mark.parametrize("where", [ENTRY, (RequestKind.OPEN_WRITE, KeyClass.DATA)])
 def test_after_a_failed_flush_and_an_abort_numbers_fit_whatever_the_log_has(
-    buffer: str, where: tuple[Operation, KeyClass]
+    buffer: str, where: tuple[RequestKind, KeyClass]
 ) -> None:
     """An epoch is used up exactly when the log has an end of it; its sequences begin at 0 in any case."""
     plan = Plan()

@@ -10,7 +10,7 @@ from tests.conformance.cases import case
 from tests.integration.failing import BUFFERS, NUMBERS, Plan, faulty, read, rows
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import (
     InvalidTransactionStateError,
     Producer,
@@ -22,7 +22,7 @@ from txnlog import (
 from txnlog_testing.stores.counting import CountingStore
 from txnlog_testing.stores.faulty import Fault, FaultKind
 
-UPLOAD = (Operation.OPEN_WRITE, KeyClass.DATA)
+UPLOAD = (RequestKind.OPEN_WRITE, KeyClass.DATA)
 
 
 def _log() -> TxnLog:
@@ -180,7 +180,7 @@ def test_after_a_failure_an_abort_gives_a_working_producer(buffer: str, started:
             producer.send("t", rows(1))
             producer.flush()
         producer.send("t", rows(2))
-        for where in (UPLOAD, (Operation.CREATE, KeyClass.ENTRY)):
+        for where in (UPLOAD, (RequestKind.CREATE, KeyClass.ENTRY)):
             plan.always(*where, Fault(FaultKind.DISK_FULL))
         with pytest.raises(StorageError):
             producer.commit()
@@ -283,7 +283,7 @@ def test_the_append_that_brings_the_data_is_what_adds_its_partitions() -> None:
                 producer.send("t", rows(partition), partition=partition)
             with log.store.measure() as measured:
                 producer.flush()
-            assert measured.counts.count(Operation.CREATE) == 1
+            assert measured.counts.count(RequestKind.CREATE) == 1
             known = log.refresh().transactional_ids["etl"]
             assert sorted(key.partition for key in known.partitions) == expected
         producer.abort()

@@ -20,7 +20,7 @@ from txnformat.core.transactions.state import TransactionStatus
 from txnformat.errors import UnsupportedFeatureError
 from txnformat.log import TxnLog
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnformat.types import Outcome, TopicPartition
 from txnlog import (
     CommitStateUnknownError,
@@ -311,7 +311,7 @@ def test_an_end_over_many_partitions_is_one_request(outcome: Outcome) -> None:
             producer.flush()
             with counting.measure() as measured:
                 producer.commit() if outcome is COMMIT else producer.abort()
-            assert measured.counts.requests == {(Operation.CREATE, KeyClass.ENTRY): 1}
+            assert measured.counts.requests == {(RequestKind.CREATE, KeyClass.ENTRY): 1}
         known = log.refresh().transactional_ids[NAME]
         assert known.status is not TransactionStatus.ONGOING
         assert sum(offsets.last_stable_offset for offsets in log.offsets("t")) == 200

@@ -23,7 +23,7 @@ from tests.conformance.cases import case
 from tests.integration.failing import QuickClock
 from txnformat.store.base import ObjectStore
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation, key_class
+from txnformat.store.requests import KeyClass, RequestKind, key_class
 from txnlog import (
     CommitStateUnknownError,
     InvalidTransactionStateError,
@@ -203,15 +203,15 @@ CLEAN = [FaultKind.SERVER_ERROR, FaultKind.CONFLICT_409, FaultKind.DISK_FULL]
 def outages(inner: ObjectStore, kinds: list[FaultKind], rng: random.Random) -> FaultyStore:
     """Return a store of which a third of the entries, a fifth of their reads, and a tenth of the files go wrong."""
 
-    def schedule(operation: Operation, key: str, nth: int) -> Fault | None:
+    def schedule(operation: RequestKind, key: str, nth: int) -> Fault | None:
         chance = rng.random()
-        if operation is Operation.CREATE and key_class(key) is KeyClass.ENTRY and chance < 0.3:
+        if operation is RequestKind.CREATE and key_class(key) is KeyClass.ENTRY and chance < 0.3:
             return Fault(rng.choice(kinds))
-        if operation is Operation.OPEN_WRITE and chance < 0.1:
+        if operation is RequestKind.OPEN_WRITE and chance < 0.1:
             return Fault(
                 rng.choice([FaultKind.FAIL_BEFORE, FaultKind.APPLIED_LOST_ANSWER, FaultKind.DISK_FULL])
             )
-        if operation is Operation.GET and key_class(key) is KeyClass.ENTRY and chance < 0.2:
+        if operation is RequestKind.GET and key_class(key) is KeyClass.ENTRY and chance < 0.2:
             return Fault(FaultKind.FAIL_BEFORE)
         return None
 

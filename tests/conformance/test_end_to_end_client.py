@@ -16,7 +16,7 @@ from txnformat.core.intents import CommitResult, ProducerRef, Write
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import (
     CommitStateUnknownError,
     InvalidInputError,
@@ -233,14 +233,14 @@ def test_partitions_join_an_open_transaction_one_by_one_each_with_its_first_appe
         send(producer, partition, partition=partition)
         with log.store.measure() as measured:
             producer.flush()
-        entries = measured.counts.count(Operation.CREATE, KeyClass.ENTRY)
+        entries = measured.counts.count(RequestKind.CREATE, KeyClass.ENTRY)
         assert entries == (0 if buffer == "auto" else 1), "joining costs nothing of its own"
         joined = log.refresh().transactional_ids["p"].partitions
         assert len(joined) == (partition + 1 if buffer == INLINE else 0)
         assert all_rows(log) == [-1]
     with log.store.measure() as measured:
         producer.commit()
-    assert measured.counts.count(Operation.CREATE, KeyClass.ENTRY) == 1
+    assert measured.counts.count(RequestKind.CREATE, KeyClass.ENTRY) == 1
     assert all_rows(log) == [-1, 0, 1, 2, 3]
 
 

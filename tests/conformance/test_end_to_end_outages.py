@@ -14,7 +14,7 @@ from tests.conformance.cases import case
 from tests.conformance.scenes import BUFFERS, INLINE
 from tests.integration.failing import ENTRY, Plan, faulty, read, rows, unclear_commit
 from txnformat.store.base import CreateOutcome
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import (
     CommitStateUnknownError,
     InvalidTransactionStateError,
@@ -30,7 +30,7 @@ from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 AWAY = (CommitStateUnknownError, StorageError)
 UNCLEAR = pytest.mark.parametrize("kind", [FaultKind.FAIL_BEFORE, FaultKind.APPLIED_LOST_ANSWER])
 SEALED = pytest.mark.parametrize("seals", [False, True], ids=["as-appended", "sealed"])
-DATA = (Operation.OPEN_WRITE, KeyClass.DATA)
+DATA = (RequestKind.OPEN_WRITE, KeyClass.DATA)
 
 
 def opened(log: TxnLog, buffer: str, name: str = "p") -> Producer:
@@ -52,7 +52,7 @@ def broken(plan: Plan, *, seals: bool = False) -> TxnLog:
 def away(plan: Plan) -> None:
     """Let no entry be written or read."""
     plan.always(*ENTRY, Fault(FaultKind.FAIL_BEFORE))
-    plan.always(Operation.GET, KeyClass.ENTRY, Fault(FaultKind.FAIL_BEFORE))
+    plan.always(RequestKind.GET, KeyClass.ENTRY, Fault(FaultKind.FAIL_BEFORE))
 
 
 def begin(producer: Producer, *numbers: int) -> None:
@@ -432,7 +432,7 @@ def test_requests_of_every_kind_may_fail_once_and_the_transaction_commits(buffer
 @BUFFERS
 @pytest.mark.parametrize("down", [ENTRY, DATA])
 def test_a_store_that_comes_back_lets_the_transaction_go_on_or_abort(
-    down: tuple[Operation, KeyClass], buffer: str
+    down: tuple[RequestKind, KeyClass], buffer: str
 ) -> None:
     plan = Plan()
     log = broken(plan)
@@ -474,8 +474,8 @@ def test_a_send_without_the_right_to_write_is_refused_and_after_an_abort_all_is_
     "do_test_txn_auth_failure (InitProducerId)",
     "do_test_txn_auth_failure (FindCoordinator)",
 )
-@pytest.mark.parametrize("request_class", [ENTRY, (Operation.GET, KeyClass.ENTRY)])
-def test_init_without_rights_says_so_at_once(request_class: tuple[Operation, KeyClass]) -> None:
+@pytest.mark.parametrize("request_class", [ENTRY, (RequestKind.GET, KeyClass.ENTRY)])
+def test_init_without_rights_says_so_at_once(request_class: tuple[RequestKind, KeyClass]) -> None:
     plan = Plan()
     log = broken(plan)
     plan.always(*request_class, Fault(FaultKind.PERMISSION_DENIED))

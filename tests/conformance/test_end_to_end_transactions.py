@@ -14,7 +14,7 @@ from tests.conformance.cases import case
 from tests.conformance.scenes import BUFFERS, INLINE, NUMBERS, Scene, open_often, read
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnformat.types import TopicPartition
 from txnlog import InvalidTransactionStateError, Producer, ProducerFencedError, ProducerStatus, TxnLog
 from txnlog_testing.stores.counting import CountingStore
@@ -196,14 +196,14 @@ def test_twenty_partitions_are_aborted_and_committed_by_one_entry_each(
     producer.flush()
     with store.measure() as aborting:
         producer.abort()
-    assert aborting.counts.count(Operation.CREATE, KeyClass.ENTRY) == (0 if buffer == "auto" else 1)
+    assert aborting.counts.count(RequestKind.CREATE, KeyClass.ENTRY) == (0 if buffer == "auto" else 1)
     if seals:
         log.maintain("seal")
     producer.begin()
     send_range("large", 10_000, 11_000)
     with store.measure() as committing:
         producer.commit()
-    assert committing.counts.count(Operation.CREATE, KeyClass.ENTRY) == 1
+    assert committing.counts.count(RequestKind.CREATE, KeyClass.ENTRY) == 1
     if seals:
         log.maintain("seal")
     found = [number for topic in topics for number in read(log, topic)]
@@ -253,7 +253,7 @@ def test_a_committed_read_fetches_one_index_for_each_sealed_segment_that_it_touc
         fresh = TxnLog.open(store)
         with store.measure() as measured:
             assert read(fresh, start=start) == found
-        assert measured.counts.count(Operation.GET, KeyClass.SIDECAR) == segments
+        assert measured.counts.count(RequestKind.GET, KeyClass.SIDECAR) == segments
         assert measured.counts.count(key_class=KeyClass.SIDECAR) == segments, "no list, no index of aborts"
     with store.measure() as measured:
         assert read(TxnLog.open(store), isolation="read_uncommitted") == list(range(6))

@@ -12,7 +12,7 @@ from tests.integration.failing import QuickClock
 from txnformat.errors import OffsetOutOfRangeError
 from txnformat.protocol.sealing import LISTED_SEGMENTS, sealable
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnformat.types import IsolationLevel, OffsetRange, TopicPartition
 from txnlog import Producer, TxnLog
 from txnlog_testing.stores.counting import CountingStore
@@ -160,7 +160,7 @@ def test_a_reader_asks_for_no_abort_index_and_for_nothing_of_what_was_aborted_wh
             assert read(log, start=start) == [n for n in committed if n >= start // 3 * 2]
         segments = sum(outcome == "c" for outcome in "cacaac"[start // 3 :])
         assert measured.counts.count(key_class=KeyClass.SIDECAR) == segments
-        assert measured.counts.count(Operation.GET, KeyClass.SIDECAR) == segments
+        assert measured.counts.count(RequestKind.GET, KeyClass.SIDECAR) == segments
 
 
 @case("RemoteLogManagerTest", "testFindNextSegmentWithTxnIndex")

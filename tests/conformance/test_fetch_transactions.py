@@ -16,7 +16,7 @@ from tests.conformance.scenes import NUMBERS, Scene, rows
 from txnformat.core.records.visibility import committed_mask
 from txnformat.core.transactions.abort_index import AbortedTransaction
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnformat.types import IsolationLevel
 from txnlog import Producer, TxnLog
 from txnlog_testing.models.reference_filters import aborted_ranges
@@ -255,7 +255,7 @@ def test_a_sealed_range_of_which_nothing_is_to_be_read_is_passed_without_a_reque
         assert fetched(log, 3) == ({}, 18)
     for what in (KeyClass.SIDECAR, KeyClass.DATA):
         assert measured.counts.count(key_class=what) == 0
-    assert measured.counts.count(Operation.GET, KeyClass.ENTRY) == 2, "it was looked whether there is more"
+    assert measured.counts.count(RequestKind.GET, KeyClass.ENTRY) == 2, "it was looked whether there is more"
 
 
 @case("CompletedFetchTest", "testAbortedTransactionRecordsRemoved")

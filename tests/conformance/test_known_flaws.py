@@ -19,7 +19,7 @@ from txnformat import keys
 from txnformat.core.intents import ProducerRef, Write
 from txnformat.errors import CorruptDataError, UnsupportedFeatureError
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation, key_class
+from txnformat.store.requests import KeyClass, RequestKind, key_class
 from txnlog import (
     CommitStateUnknownError,
     NotFoundError,
@@ -63,7 +63,7 @@ def test_a_commit_that_failed_is_not_there_and_one_that_is_there_did_not_fail(
     plan.next(*ENTRY, fault)
     plan.always(*ENTRY, Fault(FaultKind.FAIL_BEFORE))
     if not readable:
-        plan.always(Operation.GET, KeyClass.ENTRY, Fault(FaultKind.FAIL_BEFORE))
+        plan.always(RequestKind.GET, KeyClass.ENTRY, Fault(FaultKind.FAIL_BEFORE))
     answer: Exception | None = None
     try:
         producer.commit()
@@ -159,8 +159,8 @@ def test_many_clients_at_once_show_none_of_jepsens_anomalies(healthy: bool, buff
     TxnLog.create(inner, clock=clock).create_topic("t", NUMBERS, partitions=2)
     rng = random.Random(0)
 
-    def schedule(operation: Operation, key: str, nth: int) -> Fault | None:
-        lost = not healthy and operation is Operation.CREATE and rng.random() < 0.1
+    def schedule(operation: RequestKind, key: str, nth: int) -> Fault | None:
+        lost = not healthy and operation is RequestKind.CREATE and rng.random() < 0.1
         lost = lost and key_class(key) is KeyClass.ENTRY
         return Fault(rng.choice([FaultKind.APPLIED_LOST_ANSWER, FaultKind.FAIL_BEFORE])) if lost else None
 

@@ -27,7 +27,7 @@ from tests.conformance.subscribers import (
 )
 from tests.integration.failing import Plan, QuickClock, faulty
 from txnformat.core.operations import TIMEOUT_MS
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import InvalidTransactionStateError, Producer, StorageError, Subscription, read_values
 from txnlog_testing.stores.faulty import Fault, FaultKind
 
@@ -477,7 +477,7 @@ def test_an_acknowledgement_without_a_connection_is_an_error_and_may_be_repeated
     instance = Subscription(log, "t", SUB)
     (message,) = instance.receive_dicts(1, timeout_ms=0)
     producer = opened(log, "one")
-    plan.always(Operation.GET, KeyClass.ENTRY, Fault(FaultKind.FAIL_BEFORE))
+    plan.always(RequestKind.GET, KeyClass.ENTRY, Fault(FaultKind.FAIL_BEFORE))
     with pytest.raises(StorageError):
         producer.acknowledge(instance, message)
     plan.clear()

@@ -14,12 +14,12 @@ from tests.integration.failing import QuickClock
 from txnformat.core.operations import TIMEOUT_MS
 from txnformat.core.subscriptions.state import PartitionAcks
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import Operation
+from txnformat.store.requests import RequestKind
 from txnlog import InvalidTransactionStateError, Producer, Subscription, TransactionTimedOutError, TxnLog
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore, SimulatedCrash
 from writers.settings import Buffer
 
-READS = (Operation.GET, Operation.GET_RANGE, Operation.HEAD, Operation.LIST)
+READS = (RequestKind.GET, RequestKind.GET_RANGE, RequestKind.HEAD, RequestKind.LIST)
 
 
 @case("TransactionEndToEndTest", "produceAndConsumeCloseStateTxnTest")
@@ -129,7 +129,7 @@ def test_56_a_crash_at_any_write_leaves_messages_and_acknowledgements_or_neither
         log.create_topic("out", NUMBERS, partitions=2)
         left = [crashes]
 
-        def crash(operation: Operation, key: str, nth: int, left: list[int] = left) -> Fault | None:
+        def crash(operation: RequestKind, key: str, nth: int, left: list[int] = left) -> Fault | None:
             if left[0] < 0:
                 return Fault(FaultKind.CRASH_BEFORE)  # it is dead: also for what a with block does at its end
             if operation not in READS:  # before a read it is as before the write that follows

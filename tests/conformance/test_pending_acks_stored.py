@@ -38,7 +38,7 @@ from txnformat.keys import entry_key
 from txnformat.persistent import replace
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnformat.types import Outcome
 from txnlog import InvalidInputError, InvalidTransactionStateError, StorageError, Subscription, TxnLog
 from txnlog_testing.stores.counting import CountingStore
@@ -125,9 +125,9 @@ def test_an_instance_gets_over_reads_that_fail_for_a_while_and_says_so_when_they
     fill(log, range(3))
     log.subscriptions.create("t", SUB)
     instance = Subscription(log, "t", SUB)
-    plan.next(Operation.GET, KeyClass.ENTRY, Fault(FaultKind.FAIL_BEFORE))
+    plan.next(RequestKind.GET, KeyClass.ENTRY, Fault(FaultKind.FAIL_BEFORE))
     assert numbers(instance) == [0, 1, 2]
-    plan.always(Operation.GET, KeyClass.ENTRY, Fault(FaultKind.PERMISSION_DENIED))
+    plan.always(RequestKind.GET, KeyClass.ENTRY, Fault(FaultKind.PERMISSION_DENIED))
     with pytest.raises(StorageError):
         Subscription(log, "t", SUB).receive(timeout_ms=0)
     plan.clear()

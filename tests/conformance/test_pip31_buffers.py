@@ -34,7 +34,7 @@ from txnformat.keys import entry_key
 from txnformat.reading.sealed import SidecarCache
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnformat.types import OffsetRange, TopicPartition
 from txnlog import CommitStateUnknownError, Producer, ProducerFencedError, StorageError, TxnLog
 from txnlog_testing.stores.counting import CountingStore
@@ -97,7 +97,7 @@ def test_a_crash_at_any_request_leaves_all_of_a_transaction_over_topics_or_nothi
         TxnLog.open(store).create_topic("u", NUMBERS, partitions=2)
         left = [crashes]
 
-        def crash(operation: Operation, key: str, nth: int, left: list[int] = left) -> Fault | None:
+        def crash(operation: RequestKind, key: str, nth: int, left: list[int] = left) -> Fault | None:
             left[0] -= 1
             return Fault(kind) if left[0] == -1 else None
 

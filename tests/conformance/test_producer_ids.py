@@ -19,7 +19,7 @@ from txnformat.core.intents import AllocateIds
 from txnformat.core.operations import AllocateProducerIds
 from txnformat.errors import CorruptDataError
 from txnformat.persistent import replace
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import CommitStateUnknownError, Producer, StorageError, TxnLog
 from txnlog_testing.entries import replaced_in_entry
 from txnlog_testing.stores.faulty import Fault, FaultKind
@@ -124,7 +124,7 @@ def test_a_request_without_an_answer_is_repeated_as_the_same_request(kind: Fault
     log = faulty(plan)
     plan.next(*ENTRY, Fault(kind))
     plan.always(*ENTRY, Fault(FaultKind.FAIL_BEFORE))
-    plan.always(Operation.GET, KeyClass.ENTRY, Fault(FaultKind.FAIL_BEFORE))
+    plan.always(RequestKind.GET, KeyClass.ENTRY, Fault(FaultKind.FAIL_BEFORE))
     for _ in range(2):
         with pytest.raises((CommitStateUnknownError, StorageError)):
             _id(log)

@@ -15,7 +15,7 @@ from txnformat.core.sealing.sidecar import decode_txnindex
 from txnformat.core.transactions.abort_index import AbortedTransaction, collect
 from txnformat.errors import InvalidTransactionStateError, ProducerFencedError
 from txnformat.reading.sealed import SidecarCache
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnformat.types import NO_PRODUCER, OffsetRange, Outcome, TopicPartition
 from txnlog import StorageError, TxnLog
 from txnlog_testing.stores.faulty import Fault, FaultKind
@@ -160,7 +160,7 @@ def test_positions_are_given_after_the_state_was_read_and_never_before() -> None
     log = faulty(plan)
     writer = again(log)
     plain(writer, 1)
-    plan.always(Operation.GET, KeyClass.ENTRY, Fault(FaultKind.FAIL_BEFORE))
+    plan.always(RequestKind.GET, KeyClass.ENTRY, Fault(FaultKind.FAIL_BEFORE))
     with pytest.raises(StorageError):
         log.offsets("t")
     plan.clear()
@@ -273,7 +273,7 @@ def test_a_message_and_the_claim_of_its_transaction_are_one_step() -> None:
     plan = Plan()
     log = faulty(plan)
     producer = opened(log, "one")
-    plan.next(Operation.CREATE, KeyClass.ENTRY, Fault(FaultKind.DISK_FULL))
+    plan.next(RequestKind.CREATE, KeyClass.ENTRY, Fault(FaultKind.DISK_FULL))
     producer.send("t", [{"n": 1}])
     before = log.refresh()
     with pytest.raises(StorageError):

@@ -15,7 +15,7 @@ from tests.conformance.chain import ABORT, COMMIT, Chain
 from tests.conformance.pulsar import BUFFERS, again, new_log, opened, read, send
 from txnformat.core.intents import Done, Included, ProducerRef, Rejected, Write
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import (
     InvalidTransactionStateError,
     NotFoundError,
@@ -226,7 +226,7 @@ def test_an_end_is_one_conditional_put_over_all_partitions(outcome: Outcome) -> 
             producer.commit()
         else:
             producer.abort()
-    assert measured.counts.count() == measured.counts.count(Operation.CREATE, KeyClass.ENTRY) == 1
+    assert measured.counts.count() == measured.counts.count(RequestKind.CREATE, KeyClass.ENTRY) == 1
     assert sorted(follower.read("t").read_all().column("n").to_pylist()) == (
         list(range(8)) if outcome is COMMIT else []
     )

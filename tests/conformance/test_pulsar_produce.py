@@ -25,7 +25,7 @@ from tests.conformance.pulsar import (
 )
 from tests.integration.failing import Plan, faulty
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import (
     InvalidInputError,
     InvalidTransactionStateError,
@@ -291,7 +291,7 @@ def test_after_a_send_without_an_answer_the_transaction_can_be_aborted_and_close
     log = faulty(plan)
     producer = opened(log, "one", buffer)
     producer.send("t", [{"n": 1}])
-    plan.always(Operation.OPEN_WRITE, KeyClass.DATA, Fault(FaultKind.FAIL_BEFORE))
+    plan.always(RequestKind.OPEN_WRITE, KeyClass.DATA, Fault(FaultKind.FAIL_BEFORE))
     with pytest.raises(StorageError):
         producer.commit()
     plan.clear()
@@ -313,7 +313,7 @@ def test_a_transaction_of_which_a_message_was_lost_does_not_commit(buffer: Buffe
     plan = Plan()
     log = faulty(plan)
     producer = opened(log, "one", buffer)
-    plan.next(Operation.OPEN_WRITE, KeyClass.DATA, Fault(FaultKind.DISK_FULL))
+    plan.next(RequestKind.OPEN_WRITE, KeyClass.DATA, Fault(FaultKind.DISK_FULL))
 
     def fail() -> None:
         send(producer, 1)

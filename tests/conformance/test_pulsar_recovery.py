@@ -20,7 +20,7 @@ from txnformat.errors import CorruptDataError
 from txnformat.keys import entry_key
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import CommitStateUnknownError, StorageError, TxnLog
 from txnlog_testing.stores.counting import CountingStore
 from txnlog_testing.stores.faulty import Fault, FaultKind
@@ -141,7 +141,7 @@ def test_a_restart_behind_whose_snapshot_nothing_was_written_is_complete() -> No
         found = again(log)
     assert found.state.entry == entry + 1
     # The entry that names it, and the slot behind it, which is empty.
-    assert measured.counts.count(Operation.GET, KeyClass.ENTRY) == 2
+    assert measured.counts.count(RequestKind.GET, KeyClass.ENTRY) == 2
     assert state_digest(found.state) == state_digest(log.refresh())
     assert stable(found) == 0
 
@@ -156,7 +156,7 @@ def test_opening_the_log_repeats_a_read_that_times_out() -> None:
     send(opened(log, "one"), 1)
     plain(log, 2)
     # Every entry is asked for at once, and the first of them three times more.
-    plan.next(Operation.GET, KeyClass.ENTRY, *[Fault(FaultKind.FAIL_BEFORE)] * (log.state.entry + 5))
+    plan.next(RequestKind.GET, KeyClass.ENTRY, *[Fault(FaultKind.FAIL_BEFORE)] * (log.state.entry + 5))
     found = again(log)
     assert found.state.entry == log.state.entry
     assert stable(found) == 0
@@ -170,7 +170,7 @@ def test_opening_the_log_fails_when_its_entries_cannot_be_read_and_succeeds_when
     producer = opened(log, "one")
     send(producer, 1)
     producer.commit()
-    plan.always(Operation.GET, KeyClass.ENTRY, Fault(FaultKind.FAIL_BEFORE))
+    plan.always(RequestKind.GET, KeyClass.ENTRY, Fault(FaultKind.FAIL_BEFORE))
     with pytest.raises(StorageError):
         again(log)
     plan.clear()
@@ -200,9 +200,9 @@ def test_a_commit_does_not_depend_on_what_keeps_the_log_small() -> None:
     plan = Plan()
     log = faulty(plan)
     for what in (KeyClass.SNAPSHOT, KeyClass.SIDECAR):
-        plan.always(Operation.CREATE, what, Fault(FaultKind.DISK_FULL))
-        plan.always(Operation.OPEN_WRITE, what, Fault(FaultKind.DISK_FULL))
-        plan.always(Operation.PUT, what, Fault(FaultKind.DISK_FULL))
+        plan.always(RequestKind.CREATE, what, Fault(FaultKind.DISK_FULL))
+        plan.always(RequestKind.OPEN_WRITE, what, Fault(FaultKind.DISK_FULL))
+        plan.always(RequestKind.PUT, what, Fault(FaultKind.DISK_FULL))
     producer = opened(log, "one")
     for n in range(120):  # beyond the bound at which the writer makes a snapshot
         send(producer, n)
@@ -288,7 +288,7 @@ def test_a_write_that_fails_fails_its_call_and_the_next_one_works() -> None:
     log = faulty(plan)
     producer = opened(log, "one")
     send(producer, 1)
-    plan.next(Operation.CREATE, KeyClass.ENTRY, Fault(FaultKind.READ_ONLY))
+    plan.next(RequestKind.CREATE, KeyClass.ENTRY, Fault(FaultKind.READ_ONLY))
     before = log.refresh()
     with pytest.raises(StorageError):
         producer.commit()
@@ -308,7 +308,7 @@ def test_an_end_is_tried_again_while_the_store_fails_and_then_holds(buffer: Buff
     log = faulty(plan)
     producer = opened(log, "one", buffer)
     send(producer, 1)
-    plan.next(Operation.CREATE, KeyClass.ENTRY, *[Fault(FaultKind.SERVER_ERROR)] * 4)
+    plan.next(RequestKind.CREATE, KeyClass.ENTRY, *[Fault(FaultKind.SERVER_ERROR)] * 4)
     getattr(producer, end)()
     assert read(log) == ([1] if end == "commit" else [])
     assert stable(log) == log.offsets("t")[0].log_end

@@ -9,7 +9,7 @@ from tests.erasure.world import CANARY, canaries, complete, made, names, write
 from tests.model.groups import ManualClock
 from txnformat.admin.erasure.status import ErasureStage
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import Operation
+from txnformat.store.requests import RequestKind
 from txnlog import TxnLog
 from txnlog_testing.stores.faulty import Fault, FaultyStore
 
@@ -58,7 +58,7 @@ def assert_erased(log: TxnLog) -> None:
     assert report.ok, report.problems
 
 
-def anywhere(operation: Operation, key: str) -> bool:
+def anywhere(operation: RequestKind, key: str) -> bool:
     """Return True: a meeting may be at every request."""
     return True
 
@@ -67,7 +67,7 @@ def meetings(
     first: Callable[[TxnLog], Any],
     second: Callable[[TxnLog], Any],
     stride: int,
-    at: Callable[[Operation, str], bool] = anywhere,
+    at: Callable[[RequestKind, str], bool] = anywhere,
 ) -> int:
     """Let the second client do everything before a request of the first one; return the number of requests. ``at``: of those that count."""
     place = 0
@@ -75,7 +75,7 @@ def meetings(
         log = filled()
         left = place
 
-        def plan(operation: Operation, key: str, nth: int, log: TxnLog = log) -> Fault | None:
+        def plan(operation: RequestKind, key: str, nth: int, log: TxnLog = log) -> Fault | None:
             nonlocal left
             left -= at(operation, key)
             if left == -1 and at(operation, key):

@@ -11,16 +11,16 @@ import pytest
 from tests.integration.failing import NUMBERS, QuickClock, rows
 from txnformat.store.base import ObjectStore
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnformat.types import TopicPartition
 from txnlog import Consumer, Producer, TxnLog, TxnLogError
 from txnlog_testing.stores.counting import CountingStore, RequestClass
 from txnlog_testing.stores.latency import FarStore
 
-DATA_GET = RequestClass(Operation.GET_RANGE, KeyClass.DATA)
-ENTRY_GET = RequestClass(Operation.GET, KeyClass.ENTRY)
+DATA_GET = RequestClass(RequestKind.GET_RANGE, KeyClass.DATA)
+ENTRY_GET = RequestClass(RequestKind.GET, KeyClass.ENTRY)
 
-ENTRY_PUT = RequestClass(Operation.CREATE, KeyClass.ENTRY)
+ENTRY_PUT = RequestClass(RequestKind.CREATE, KeyClass.ENTRY)
 T0 = ("t", 0)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from txnformat.clock import Instant
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation, key_class
+from txnformat.store.requests import KeyClass, RequestKind, key_class
 from txnlog import TxnLog
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
@@ -32,28 +32,28 @@ class Plan:
     """A schedule that a test sets while it runs: the faults of the next requests of one class."""
 
     def __init__(self) -> None:
-        self._coming: dict[tuple[Operation, KeyClass], list[Fault | None]] = {}
-        self._always: dict[tuple[Operation, KeyClass], Fault] = {}
-        self.seen: Counter[tuple[Operation, KeyClass]] = Counter()
+        self._coming: dict[tuple[RequestKind, KeyClass], list[Fault | None]] = {}
+        self._always: dict[tuple[RequestKind, KeyClass], Fault] = {}
+        self.seen: Counter[tuple[RequestKind, KeyClass]] = Counter()
 
-    def next(self, operation: Operation, what: KeyClass, *faults: Fault | None) -> None:
+    def next(self, operation: RequestKind, what: KeyClass, *faults: Fault | None) -> None:
         self._coming[operation, what] = list(faults)
 
-    def always(self, operation: Operation, what: KeyClass, fault: Fault) -> None:
+    def always(self, operation: RequestKind, what: KeyClass, fault: Fault) -> None:
         self._always[operation, what] = fault
 
     def clear(self) -> None:
         self._coming.clear()
         self._always.clear()
 
-    def __call__(self, operation: Operation, key: str, nth: int) -> Fault | None:
+    def __call__(self, operation: RequestKind, key: str, nth: int) -> Fault | None:
         request = (operation, key_class(key))
         self.seen[request] += 1
         coming = self._coming.get(request)
         return coming.pop(0) if coming else self._always.get(request)
 
 
-ENTRY = (Operation.CREATE, KeyClass.ENTRY)
+ENTRY = (RequestKind.CREATE, KeyClass.ENTRY)
 
 
 class QuickClock:
@@ -83,4 +83,4 @@ def unclear_commit(plan: Plan, kind: FaultKind) -> None:
     """Let the next create of an entry end as ``kind``; then the store is away."""
     plan.next(*ENTRY, Fault(kind))
     plan.always(*ENTRY, Fault(FaultKind.FAIL_BEFORE))
-    plan.always(Operation.GET, KeyClass.ENTRY, Fault(FaultKind.FAIL_BEFORE))
+    plan.always(RequestKind.GET, KeyClass.ENTRY, Fault(FaultKind.FAIL_BEFORE))

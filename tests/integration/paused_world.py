@@ -22,7 +22,7 @@ from txnformat.persistent import replace
 from txnformat.protocol.snapshots import write_hint
 from txnformat.store.base import CreateOutcome, CreateResult, ObjectStore
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import Operation
+from txnformat.store.requests import RequestKind
 from txnformat.store.wrapped import WrappedStore
 from txnlog import TxnLog
 
@@ -202,13 +202,13 @@ class Paused(WrappedStore):
             return CreateResult(CreateOutcome.AMBIGUOUS, StorageError("the connection broke", transient=True))
         return result
 
-    def _request(self, operation: Operation, key: str, call: Callable[[], Answer]) -> Answer:
+    def _request(self, operation: RequestKind, key: str, call: Callable[[], Answer]) -> Answer:
         self._left -= 1
         if self._left == -1 and self._is_armed:
             self.was_paused = True
             self._meanwhile()
         is_entry = keys.parse_entry_key(key) is not None
-        if self._fails_first and is_entry and operation is Operation.GET and key not in self._failed:
+        if self._fails_first and is_entry and operation is RequestKind.GET and key not in self._failed:
             self._failed.add(key)
             if self._inner.head(key) is not None:
                 raise StorageError("the store is busy", transient=True)

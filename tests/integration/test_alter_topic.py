@@ -14,7 +14,7 @@ import pytest
 from tests.integration.failing import BUFFERS, Plan, QuickClock, unclear_commit
 from txnformat.core.intents import Write
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import (
     CommitStateUnknownError,
     ConflictError,
@@ -246,13 +246,13 @@ def test_a_store_that_fails_while_records_are_read_back_loses_nothing() -> None:
         producer.send("t", rows(0, 40))
         producer.flush()
         somebody_else(log).alter_topic("t", partitions=5)
-        plan.always(Operation.GET_RANGE, KeyClass.DATA, Fault(FaultKind.FAIL_BEFORE))
+        plan.always(RequestKind.GET_RANGE, KeyClass.DATA, Fault(FaultKind.FAIL_BEFORE))
         with pytest.raises(StorageError):
             producer.commit()
         assert producer.status is ProducerStatus.IN_TRANSACTION
         plan.clear()
         assert placed(log, "read_uncommitted") == []
-        plan.always(Operation.OPEN_WRITE, KeyClass.DATA, Fault(FaultKind.FAIL_BEFORE))
+        plan.always(RequestKind.OPEN_WRITE, KeyClass.DATA, Fault(FaultKind.FAIL_BEFORE))
         with pytest.raises(StorageError):
             producer.commit()
         plan.clear()

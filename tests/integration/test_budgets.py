@@ -12,16 +12,16 @@ from txnformat.segments import segment_object
 from txnformat.segments.writer import chunk_range
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import Producer, TxnLog
 from txnlog_testing.stores.counting import CountingStore, RequestClass, RequestCounts
 
 NUMBERS = pa.schema([("n", pa.int64()), ("text", pa.string())])
-DATA_PUT = RequestClass(Operation.OPEN_WRITE, KeyClass.DATA)
-ENTRY_PUT = RequestClass(Operation.CREATE, KeyClass.ENTRY)
-TABLE_PUT = RequestClass(Operation.CREATE, KeyClass.TABLE)
-TABLE_GET = RequestClass(Operation.GET, KeyClass.TABLE)
-ENTRY_GET = RequestClass(Operation.GET, KeyClass.ENTRY)
+DATA_PUT = RequestClass(RequestKind.OPEN_WRITE, KeyClass.DATA)
+ENTRY_PUT = RequestClass(RequestKind.CREATE, KeyClass.ENTRY)
+TABLE_PUT = RequestClass(RequestKind.CREATE, KeyClass.TABLE)
+TABLE_GET = RequestClass(RequestKind.GET, KeyClass.TABLE)
+ENTRY_GET = RequestClass(RequestKind.GET, KeyClass.ENTRY)
 
 
 def rows(*numbers: int) -> pa.Table:
@@ -230,9 +230,9 @@ def test_trying_the_store_is_four_requests_at_a_process_first_write_and_nothing_
     with store.measure() as measured:
         Producer(log, "p").init()
     assert requests(measured.counts) == {
-        RequestClass(Operation.CREATE, KeyClass.PROBE): 2,
-        RequestClass(Operation.GET, KeyClass.PROBE): 1,
-        RequestClass(Operation.DELETE, KeyClass.PROBE): 1,
+        RequestClass(RequestKind.CREATE, KeyClass.PROBE): 2,
+        RequestClass(RequestKind.GET, KeyClass.PROBE): 1,
+        RequestClass(RequestKind.DELETE, KeyClass.PROBE): 1,
         ENTRY_PUT: 1,
     }
     with store.measure() as measured:
@@ -299,11 +299,11 @@ def test_a_read_fetches_only_asked_chunks_of_committed_row_groups(
         table = log.read("w", columns=columns).read_all()
     assert table.num_rows == 14 * BATCH_ROWS
     assert measured.counts.bytes_read(KeyClass.DATA) <= 1.02 * chunks + footers
-    assert measured.counts.count(Operation.GET, KeyClass.DATA) == 0
+    assert measured.counts.count(RequestKind.GET, KeyClass.DATA) == 0
     # A footer and at most one range for each run of asked columns; nothing of the six aborted files.
-    assert measured.counts.count(Operation.GET_RANGE, KeyClass.DATA) <= files * (1 + len(columns))
+    assert measured.counts.count(RequestKind.GET_RANGE, KeyClass.DATA) <= files * (1 + len(columns))
     assert measured.counts.count(None, KeyClass.DATA) == measured.counts.count(
-        Operation.GET_RANGE, KeyClass.DATA
+        RequestKind.GET_RANGE, KeyClass.DATA
     )
 
 

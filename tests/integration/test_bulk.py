@@ -6,7 +6,7 @@ import pytest
 
 from tests.integration.failing import ENTRY, NUMBERS, Plan, QuickClock, faulty, read, rows, unclear_commit
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import (
     CommitStateUnknownError,
     ConflictError,
@@ -113,7 +113,9 @@ def test_records_that_went_down_with_a_file_end_the_append(when: str) -> None:
     log = faulty(plan)
     small = ProducerSettings(batch_bytes=8, buffer_bytes=8)
     with BulkAppend(log, small) as append:
-        plan.next(Operation.OPEN_WRITE, KeyClass.DATA, Fault(FaultKind.DISK_FULL))  # when the file is closed
+        plan.next(
+            RequestKind.OPEN_WRITE, KeyClass.DATA, Fault(FaultKind.DISK_FULL)
+        )  # when the file is closed
         append.send("t", rows(*range(100)))
         if when == "after":
             append.send("t", rows(*range(100)))

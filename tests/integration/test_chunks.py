@@ -20,7 +20,7 @@ from txnformat.errors import (
     StorageError,
 )
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import Producer, ProducerStatus, TxnLog
 from txnlog_testing.stores.faulty import Fault, FaultKind
 
@@ -219,8 +219,8 @@ def test_a_store_that_fails_in_the_middle_of_a_value_requires_an_abort() -> None
     log = _kafka(plan)
     producer = opened(log, buffer="inline", batch_bytes=1, buffer_bytes=1)
     producer.begin()
-    plan.next(Operation.OPEN_WRITE, KeyClass.DATA, None, Fault(FaultKind.DISK_FULL))
-    plan.next(Operation.CREATE, KeyClass.ENTRY, None, Fault(FaultKind.DISK_FULL))
+    plan.next(RequestKind.OPEN_WRITE, KeyClass.DATA, None, Fault(FaultKind.DISK_FULL))
+    plan.next(RequestKind.CREATE, KeyClass.ENTRY, None, Fault(FaultKind.DISK_FULL))
     with pytest.raises(StorageError):
         producer.send("u", key=b"k", value=content(9 * KIB))
     assert producer.status is ProducerStatus.ABORT_REQUIRED

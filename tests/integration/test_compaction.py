@@ -14,7 +14,7 @@ from txnformat.keys import is_runs_key, parse_index_key
 from txnformat.reading.commits import committed_between, next_end
 from txnformat.reading.compacting import CompactedFiles
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import Operation
+from txnformat.store.requests import RequestKind
 from txnformat.types import ObjectRecord, OffsetRange, TopicPartition
 from txnlog import (
     ConflictError,
@@ -123,9 +123,9 @@ def test_readers_need_fewer_requests(log: TxnLog) -> None:
     def requests() -> int:
         count = 0
 
-        def watch(operation: Operation, key: str, nth: int) -> Fault | None:
+        def watch(operation: RequestKind, key: str, nth: int) -> Fault | None:
             nonlocal count
-            count += operation in (Operation.GET, Operation.GET_RANGE)
+            count += operation in (RequestKind.GET, RequestKind.GET_RANGE)
             return None
 
         with TxnLog.open(FaultyStore(log.store, watch)) as opened:

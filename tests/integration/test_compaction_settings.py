@@ -11,7 +11,7 @@ import pytest
 from tests.integration.failing import QuickClock
 from txnformat.keys import parse_entry_key
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import Operation
+from txnformat.store.requests import RequestKind
 from txnlog import InvalidInputError, Producer, TxnLog, TxnLogError
 from txnlog_testing.stores.faulty import Fault, FaultyStore
 
@@ -110,9 +110,9 @@ def test_a_round_looks_for_what_can_be_sealed_and_listed_once_for_all_topics() -
         """Return how often a round reads the tip of the log, where there is nothing to do."""
         count = 0
 
-        def watch(operation: Operation, key: str, nth: int) -> Fault | None:
+        def watch(operation: RequestKind, key: str, nth: int) -> Fault | None:
             nonlocal count
-            count += operation is Operation.GET and parse_entry_key(key) is not None
+            count += operation is RequestKind.GET and parse_entry_key(key) is not None
             return None
 
         with TxnLog.create(FaultyStore(MemoryStore(), watch)) as log:

@@ -16,7 +16,7 @@ from tests.killing.etl import Job, copies, create_topics, parts
 from tests.killing.outside import feed, glance, look, prepare
 from tests.killing.workers import FENCED, REFUSED, TIMED_OUT, Nursery, Worker
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import Consumer, Producer, TxnLog
 from txnlog_testing.stores.counting import CountingStore, RequestClass
 
@@ -150,16 +150,16 @@ def test_a_loop_costs_an_entry_a_batch_and_an_object_a_topic() -> None:
     with Producer(log, "etl") as producer, Consumer(log, "etl", max_poll_records=1) as consumer:
         with store.measure() as joining:
             consumer.subscribe(["raw"])
-        assert joining.counts.count(Operation.CREATE, KeyClass.ENTRY) == 1
+        assert joining.counts.count(RequestKind.CREATE, KeyClass.ENTRY) == 1
         while (rows := consumer.poll_dicts(timeout_ms=0)) != []:
             with store.measure() as one, producer.transaction() as txn:
                 txn.send("copies", copies(rows))
                 txn.send("parts", parts(rows))
                 txn.send_offsets(consumer)
             assert dict(one.counts.requests) == {
-                RequestClass(Operation.OPEN_WRITE, KeyClass.DATA): 2,
-                RequestClass(Operation.CREATE, KeyClass.ENTRY): 1,
+                RequestClass(RequestKind.OPEN_WRITE, KeyClass.DATA): 2,
+                RequestClass(RequestKind.CREATE, KeyClass.ENTRY): 1,
             }
         with store.measure() as leaving:
             consumer.close()
-        assert dict(leaving.counts.requests) == {RequestClass(Operation.CREATE, KeyClass.ENTRY): 1}
+        assert dict(leaving.counts.requests) == {RequestClass(RequestKind.CREATE, KeyClass.ENTRY): 1}

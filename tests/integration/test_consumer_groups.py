@@ -20,7 +20,7 @@ from tests.integration.consuming import (
     subscribed,
 )
 from tests.integration.failing import ENTRY, NUMBERS, Plan, unclear_commit
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnformat.types import TopicPartition
 from txnlog import (
     CommitStateUnknownError,
@@ -286,7 +286,7 @@ def test_a_join_with_an_unknown_outcome_may_be_repeated_and_lands_once() -> None
     log = TxnLog.open(FaultyStore(world.memory, plan), clock=world.clock)
     consumer = Consumer(log, "g")
     unclear_commit(plan, FaultKind.APPLIED_LOST_ANSWER)
-    plan.next(Operation.GET, KeyClass.ENTRY, None)  # the look before
+    plan.next(RequestKind.GET, KeyClass.ENTRY, None)  # the look before
     with pytest.raises(CommitStateUnknownError):
         consumer.subscribe(["t"])
     plan.clear()

@@ -15,7 +15,7 @@ from tests.integration.forked import do_in_child
 from txnformat.consumers import fetching
 from txnformat.segments import segment_object
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import (
     Consumer,
     InvalidTransactionStateError,
@@ -26,8 +26,8 @@ from txnlog import (
 from txnlog_testing.stores.counting import CountingStore, RequestClass
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
-SIDECAR_GET = RequestClass(Operation.GET, KeyClass.SIDECAR)
-TABLE_GET = RequestClass(Operation.GET, KeyClass.TABLE)
+SIDECAR_GET = RequestClass(RequestKind.GET, KeyClass.SIDECAR)
+TABLE_GET = RequestClass(RequestKind.GET, KeyClass.TABLE)
 
 
 # --- requests ------------------------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def test_footers_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- failures ------------------------------------------------------------------------------------------------------------
 
 
-DATA = (Operation.GET_RANGE, KeyClass.DATA)
+DATA = (RequestKind.GET_RANGE, KeyClass.DATA)
 
 
 def test_records_that_cannot_be_fetched_come_later_and_keep_nobody_waiting() -> None:
@@ -303,7 +303,7 @@ def test_a_look_that_fails_is_repeated_by_the_next_poll() -> None:
     with Consumer(log) as consumer:
         consumer.subscribe(["t"])
         world.append(1)
-        plan.always(Operation.GET, KeyClass.ENTRY, Fault(FaultKind.FAIL_BEFORE))
+        plan.always(RequestKind.GET, KeyClass.ENTRY, Fault(FaultKind.FAIL_BEFORE))
         with pytest.raises(StorageError):
             consumer.poll(0)
         plan.clear()

@@ -10,7 +10,7 @@ from bench.memory_4gib import MIB, Case, measure
 from tests.integration.failing import ENTRY, NUMBERS, Plan, QuickClock, faulty, read, rows, unclear_commit
 from txnformat.core.snapshot.codec import encode_snapshot
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import (
     CommitStateUnknownError,
     InvalidTransactionStateError,
@@ -148,11 +148,14 @@ def test_an_unknown_stage_is_repeated_with_the_same_intent(kind: FaultKind, land
             with pytest.raises(InvalidTransactionStateError):
                 call()
         plan.clear()
-        files = plan.seen[Operation.OPEN_WRITE, KeyClass.DATA], plan.seen[Operation.CREATE, KeyClass.TABLE]
+        files = (
+            plan.seen[RequestKind.OPEN_WRITE, KeyClass.DATA],
+            plan.seen[RequestKind.CREATE, KeyClass.TABLE],
+        )
         producer.flush()
         assert files == (
-            plan.seen[Operation.OPEN_WRITE, KeyClass.DATA],
-            plan.seen[Operation.CREATE, KeyClass.TABLE],
+            plan.seen[RequestKind.OPEN_WRITE, KeyClass.DATA],
+            plan.seen[RequestKind.CREATE, KeyClass.TABLE],
         )
         assert tables(log) == 1
         producer.send("t", rows(2))
@@ -183,11 +186,11 @@ def test_an_unknown_stage_can_be_aborted(kind: FaultKind, landed: bool, close: b
 
 
 @pytest.mark.parametrize(
-    "where", [(Operation.OPEN_WRITE, KeyClass.DATA), (Operation.CREATE, KeyClass.TABLE), ENTRY]
+    "where", [(RequestKind.OPEN_WRITE, KeyClass.DATA), (RequestKind.CREATE, KeyClass.TABLE), ENTRY]
 )
 @pytest.mark.parametrize("kind", [FaultKind.DISK_FULL, FaultKind.PERMISSION_DENIED])
 def test_a_refused_stage_changes_nothing_and_can_be_repeated(
-    where: tuple[Operation, KeyClass], kind: FaultKind
+    where: tuple[RequestKind, KeyClass], kind: FaultKind
 ) -> None:
     plan = Plan()
     log = faulty(plan)
@@ -238,8 +241,8 @@ def test_full_buffers_go_to_files_and_files_of_a_size_are_staged() -> None:
         uploaded = sum(log.state.files[flush.first_file].size for flush in staged)
         assert len(staged) >= 2
         assert uploaded >= len(staged) * 20_000
-        assert measured.counts.count(Operation.CREATE, KeyClass.ENTRY) == len(staged)
-        assert measured.counts.count(Operation.CREATE, KeyClass.TABLE) == len(staged)
+        assert measured.counts.count(RequestKind.CREATE, KeyClass.ENTRY) == len(staged)
+        assert measured.counts.count(RequestKind.CREATE, KeyClass.TABLE) == len(staged)
         producer.commit()
     assert read(log) == 40 * list(range(1_000))
 

@@ -12,7 +12,7 @@ from txnformat.admin import trimming
 from txnformat.admin.trimming import DeletedRecords
 from txnformat.persistent import replace
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnformat.store.wrapped import WrappedStore
 from txnlog import (
     AckConflictError,
@@ -274,9 +274,9 @@ def test_what_it_costs() -> None:
     with counting.measure() as measured:
         opened.delete_records("t", {0: 11})
     counts = measured.counts
-    assert counts.count(Operation.GET, KeyClass.SIDECAR) == 2
-    assert counts.count(Operation.CREATE) == 1
-    assert counts.count(Operation.GET) == 2 + 2, "and the tip, before and after"
+    assert counts.count(RequestKind.GET, KeyClass.SIDECAR) == 2
+    assert counts.count(RequestKind.CREATE) == 1
+    assert counts.count(RequestKind.GET) == 2 + 2, "and the tip, before and after"
 
 
 class TwoAtATime(WrappedStore):

@@ -14,7 +14,7 @@ from txnformat.admin.topics import TopicDeletion
 from txnformat.core.intents import CommitResult, Intent
 from txnformat.core.invariants import check_whole
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import (
     ConflictError,
     Consumer,
@@ -190,7 +190,7 @@ def test_a_deletion_is_one_entry() -> None:
     before = Counter(store.counts.requests)
     log.delete_topic("t")
     spent = Counter(store.counts.requests) - before
-    assert spent == {(Operation.CREATE, KeyClass.ENTRY): 1, (Operation.GET, KeyClass.ENTRY): 1}
+    assert spent == {(RequestKind.CREATE, KeyClass.ENTRY): 1, (RequestKind.GET, KeyClass.ENTRY): 1}
 
 
 # --- those that use it ------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from txnformat.store.directories import YOUNG_MS
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.posix import Posix
-from txnformat.store.requests import KeyClass, Operation, key_class
+from txnformat.store.requests import KeyClass, RequestKind, key_class
 from txnlog import Producer, TxnLog
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
@@ -157,16 +157,16 @@ class Told(MemoryStore):
 
 
 @pytest.mark.parametrize(
-    ("lost", "kind"), [(Operation.OPEN_WRITE, KeyClass.DATA), (Operation.CREATE, KeyClass.TABLE)]
+    ("lost", "kind"), [(RequestKind.OPEN_WRITE, KeyClass.DATA), (RequestKind.CREATE, KeyClass.TABLE)]
 )
 def test_what_an_entry_names_is_made_durable_when_its_answer_was_lost(
-    lost: Operation, kind: KeyClass
+    lost: RequestKind, kind: KeyClass
 ) -> None:
     """It is found there, and whether the attempt that landed had synced it nobody knows: so before the entry."""
     inner = Told()
     hit: list[str] = []
 
-    def plan(operation: Operation, key: str, nth: int) -> Fault | None:
+    def plan(operation: RequestKind, key: str, nth: int) -> Fault | None:
         if operation is not lost or key_class(key) is not kind or hit:
             return None
         hit.append(key)

@@ -23,17 +23,17 @@ from txnformat.protocol.spilling import write_spill
 from txnformat.segments.payload import head_of, payload_of, with_payload
 from txnformat.store.memory import MemoryStore
 from txnformat.store.recent import recent_payloads
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import Consumer, Producer, TxnLog
 from txnlog_testing.stores.counting import CountingStore, RequestClass
 from txnlog_testing.stores.faulty import FaultyStore
 from writers.bulk import BulkAppend
 
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
-DATA_PUT = RequestClass(Operation.OPEN_WRITE, KeyClass.DATA)
-DATA_CREATE = RequestClass(Operation.CREATE, KeyClass.DATA)
-ENTRY_PUT = RequestClass(Operation.CREATE, KeyClass.ENTRY)
-ENTRY_GET = RequestClass(Operation.GET, KeyClass.ENTRY)
+DATA_PUT = RequestClass(RequestKind.OPEN_WRITE, KeyClass.DATA)
+DATA_CREATE = RequestClass(RequestKind.CREATE, KeyClass.DATA)
+ENTRY_PUT = RequestClass(RequestKind.CREATE, KeyClass.ENTRY)
+ENTRY_GET = RequestClass(RequestKind.GET, KeyClass.ENTRY)
 ALL = ["n", "text", "_partition", "_offset", "_entry", "_commit_entry", "_producer_id", "_producer_epoch"]
 
 
@@ -79,7 +79,7 @@ def test_one_request_commits_any_number_of_topics_and_partitions() -> None:
     with Producer(log) as plain, store.measure() as measured:
         plain.send("t", rows(3))
         plain.flush()
-    assert measured.counts.count(Operation.CREATE) == measured.counts.count(None, KeyClass.ENTRY)
+    assert measured.counts.count(RequestKind.CREATE) == measured.counts.count(None, KeyClass.ENTRY)
     with BulkAppend(log) as bulk, store.measure() as measured:
         bulk.send("t", rows(4))
         bulk.commit()
@@ -454,7 +454,7 @@ def test_bundles_have_no_rows_and_followers_who_are_far_behind_fetch_none() -> N
     counting = CountingStore(store)
     with counting.measure() as measured:
         assert TxnLog.open(counting).state.entry_sha256 == log.state.entry_sha256
-    assert measured.counts.count(Operation.GET, KeyClass.ENTRY) < 20
+    assert measured.counts.count(RequestKind.GET, KeyClass.ENTRY) < 20
 
 
 def test_a_certificate_waits_for_the_entries_that_may_have_the_rows() -> None:

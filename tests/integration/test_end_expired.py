@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.failing import ENTRY, Plan, QuickClock, read
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation, key_class
+from txnformat.store.requests import KeyClass, RequestKind, key_class
 from txnlog import Producer, ProducerStatus, StorageError, TxnLog
 from txnlog_testing.stores.counting import CountingStore
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
@@ -62,7 +62,7 @@ def test_a_permitted_reader_ends_what_expired_and_nothing_else(held: Held) -> No
     assert held.log.outcome("abandoned", 0).cause == "timeout"
     with held.store.measure() as requests:
         assert read_ending(held.log) == [2]
-    assert requests.counts.count(Operation.CREATE, KeyClass.ENTRY) == 0
+    assert requests.counts.count(RequestKind.CREATE, KeyClass.ENTRY) == 0
 
 
 @pytest.mark.parametrize("kind", [FaultKind.PERMISSION_DENIED, FaultKind.READ_ONLY, FaultKind.FAIL_BEFORE])
@@ -85,7 +85,7 @@ def test_a_reader_that_cannot_read_raises(held: Held) -> None:
     held.wait(61)
     plan = Plan()
     reader = held.reader(plan)
-    plan.always(Operation.GET, KeyClass.ENTRY, Fault(FaultKind.FAIL_BEFORE))
+    plan.always(RequestKind.GET, KeyClass.ENTRY, Fault(FaultKind.FAIL_BEFORE))
     with pytest.raises(StorageError):
         read_ending(reader)
 
@@ -110,7 +110,7 @@ def test_what_its_producer_committed_meanwhile_is_not_reported_as_ended(held: He
     class Racing(Plan):
         """Commits the late transaction just before the tool's own entry arrives."""
 
-        def __call__(self, operation: Operation, key: str, nth: int) -> Fault | None:
+        def __call__(self, operation: RequestKind, key: str, nth: int) -> Fault | None:
             if (operation, key_class(key)) == ENTRY and late.status is ProducerStatus.IN_TRANSACTION:
                 late.commit()
             return super().__call__(operation, key, nth)

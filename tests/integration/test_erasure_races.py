@@ -16,7 +16,7 @@ from tests.model.groups import ManualClock
 from tests.rounds import rounds
 from txnformat.core.lifecycle.state import COMPLETE_MAX
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import Operation
+from txnformat.store.requests import RequestKind
 from txnlog import NotFoundError, Producer, TxnLog
 from txnlog_testing.stores.faulty import Fault, FaultyStore
 
@@ -40,8 +40,8 @@ def test_the_file_of_a_compactor_that_lost_lands_below_the_replace() -> None:
     log = filled()
     found: dict[str, Any] = {}
 
-    def plan(operation: Operation, key: str, nth: int) -> Fault | None:
-        if operation is Operation.OPEN_WRITE and not found:
+    def plan(operation: RequestKind, key: str, nth: int) -> Fault | None:
+        if operation is RequestKind.OPEN_WRITE and not found:
             found["key"] = key
             found["status"] = erase(opened(log))
         return None
@@ -64,16 +64,16 @@ def test_a_compactor_names_no_file_of_which_an_erasure_has_replaced_a_part() -> 
     has_written, may_go_on = threading.Event(), threading.Event()
     rewritten: list[str] = []
 
-    def waits(operation: Operation, key: str, nth: int) -> Fault | None:
-        if operation is Operation.CREATE and key.endswith(".runs"):
+    def waits(operation: RequestKind, key: str, nth: int) -> Fault | None:
+        if operation is RequestKind.CREATE and key.endswith(".runs"):
             has_written.set()
             assert may_go_on.wait(60)
         return None
 
     compactor = threading.Thread(target=compact, args=(opened(log, FaultyStore(log.store, waits)),))
 
-    def lets_go(operation: Operation, key: str, nth: int) -> Fault | None:
-        if operation is Operation.CREATE and (rewritten or key.endswith(".runs")):
+    def lets_go(operation: RequestKind, key: str, nth: int) -> Fault | None:
+        if operation is RequestKind.CREATE and (rewritten or key.endswith(".runs")):
             rewritten.append(key)
             entries = [one for one in rewritten if one.startswith("_txnlog/log/")]
             if len(entries) == 2 and compactor.is_alive():  # after the replace, how far it came
@@ -97,8 +97,8 @@ def test_the_topic_is_altered_and_compacted_while_a_call_begins() -> None:
         log.alter_topic("t", partitions=3, add_columns=pa.schema([("extra", pa.string())]))
         compact(log)
 
-    def follows(operation: Operation, key: str) -> bool:
-        return operation is Operation.GET and key.startswith("_txnlog/log/")
+    def follows(operation: RequestKind, key: str) -> bool:
+        return operation is RequestKind.GET and key.startswith("_txnlog/log/")
 
     assert meetings(erase, altered, 1, follows) > 5
 
@@ -112,8 +112,8 @@ def test_files_are_compacted_and_deleted_while_a_call_reads_them() -> None:
             pass_time(log)
             log.vacuum(GRACE)
 
-    def reads(operation: Operation, key: str) -> bool:
-        return operation is Operation.GET_RANGE and "/data/" in key
+    def reads(operation: RequestKind, key: str) -> bool:
+        return operation is RequestKind.GET_RANGE and "/data/" in key
 
     assert meetings(erase, swept, 1, reads) > 6
 
@@ -133,10 +133,10 @@ def test_a_call_sleeps_until_its_erasure_left_the_state(suffix: str) -> None:
         complete(other)
         assert len(other.erasures()) == COMPLETE_MAX
 
-    def plan(operation: Operation, key: str, nth: int) -> None:
+    def plan(operation: RequestKind, key: str, nth: int) -> None:
         nonlocal done
         requested = bool(opened(log).erasures())
-        if not done and requested and operation is Operation.CREATE and key.endswith(suffix):
+        if not done and requested and operation is RequestKind.CREATE and key.endswith(suffix):
             done = True
             others()
 
@@ -157,9 +157,9 @@ def test_two_first_calls_with_the_same_key_make_one_erasure() -> None:
         producer.flush()
         left = place
 
-        def plan(operation: Operation, key: str, nth: int) -> None:
+        def plan(operation: RequestKind, key: str, nth: int) -> None:
             nonlocal left
-            left -= operation is Operation.CREATE and key.startswith("_txnlog/log/")
+            left -= operation is RequestKind.CREATE and key.startswith("_txnlog/log/")
             if left == -1:
                 left = -2
                 erase(opened(log))  # noqa: B023  # used within the round

@@ -6,7 +6,7 @@ import pytest
 
 from tests.erasure.world import CANARY, complete, made, write
 from txnformat.reading.commits import committed_between
-from txnformat.store.requests import Operation
+from txnformat.store.requests import RequestKind
 from txnlog import AckConflictError, Consumer, Producer, Subscription, TxnLog
 from txnlog_testing.stores.faulty import FaultyStore
 
@@ -123,9 +123,9 @@ def test_a_transaction_that_covers_a_gap_does_not_keep_the_record_that_was_there
 def test_the_offset_is_covered_while_the_acknowledgement_is_on_its_way(log: TxnLog) -> None:
     done = False
 
-    def plan(operation: Operation, key: str, nth: int) -> None:
+    def plan(operation: RequestKind, key: str, nth: int) -> None:
         nonlocal done
-        if not done and armed and operation is Operation.CREATE:
+        if not done and armed and operation is RequestKind.CREATE:
             done = True
             Subscription(log, "t", "s").acknowledge([(0, 2)])
 

@@ -17,7 +17,7 @@ from txnformat.core.intents import Action, GroupOffsets, JoinAsMember, OpenProdu
 from txnformat.core.records.state import PartitionState, Spill
 from txnformat.reading.visible import count_records
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnformat.types import OffsetRange, TopicPartition
 from txnlog import (
     ConflictError,
@@ -197,8 +197,8 @@ def test_a_description_reads_a_sidecar_only_where_a_position_cuts_a_segment(seal
         with sealed.store.measure() as measured:
             found = reader.groups.describe(GROUP).positions[0]
         assert (found.current_offset, found.lag) == (offset, sum(offset <= one for one in offsets))
-        assert measured.counts.count(Operation.GET, KeyClass.SIDECAR) == indexes
-        assert measured.counts.count(Operation.GET) == 1 + indexes, "one to follow the log"
+        assert measured.counts.count(RequestKind.GET, KeyClass.SIDECAR) == indexes
+        assert measured.counts.count(RequestKind.GET) == 1 + indexes, "one to follow the log"
         assert measured.counts.count() == 1 + indexes
     sealed.at(1)
     reader = TxnLog.open(sealed.store, clock=sealed.clock)

@@ -11,7 +11,7 @@ from txnformat import keys
 from txnformat.admin.history import BATCH_MIN
 from txnformat.core.intents import AllocateIds
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import CorruptDataError, InvalidInputError, NotFoundError, Producer, TxnLog
 from txnlog_testing.entries import replaced_in_entry
 from txnlog_testing.stores.counting import CountingStore
@@ -81,7 +81,7 @@ def test_history_reads_no_more_than_asked_for(store: CountingStore) -> None:
         log.committer.commit(log.committer.intend(AllocateIds("p", 1)))
     with store.measure() as measured:
         assert len(list(log.history(limit=5))) == 5
-    assert measured.counts.count(Operation.GET, KeyClass.ENTRY) == 5 + 1  # the refresh
+    assert measured.counts.count(RequestKind.GET, KeyClass.ENTRY) == 5 + 1  # the refresh
     with store.measure() as measured:
         next(log.history())
     assert measured.counts.count() == BATCH_MIN + 1
@@ -143,8 +143,8 @@ def test_a_long_history_takes_one_request_per_hundred_entries(long_log: Counting
     with long_log.measure() as measured:
         found = list(log.history())
     assert [entry.entry for entry in found] == list(range(newest, -1, -1))
-    assert measured.counts.count(Operation.GET) <= 1 + BATCH_MIN + 2 * BATCH_MIN + 100 + 128 + 10
-    assert measured.counts.count(Operation.GET, KeyClass.BUNDLE) >= 7
+    assert measured.counts.count(RequestKind.GET) <= 1 + BATCH_MIN + 2 * BATCH_MIN + 100 + 128 + 10
+    assert measured.counts.count(RequestKind.GET, KeyClass.BUNDLE) >= 7
 
 
 def test_a_bad_bundle_changes_nothing_in_the_history(long_log: CountingStore) -> None:

@@ -25,7 +25,7 @@ from txnformat.core.intents import (
 )
 from txnformat.core.subscriptions.operations import AckedPartition, AckMode, CreateSubscription
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import CorruptDataError, Outcome, Producer, TxnLog
 from txnlog_testing.entries import replaced_in_entry
 from txnlog_testing.stores.counting import CountingStore
@@ -114,7 +114,7 @@ def test_the_last_thing_that_an_opening_aborted_is_known_without_reading_on(log:
     assert isinstance(store, CountingStore)
     with store.measure() as measured:
         assert aborted(log, entry) == [("etl", 0)]
-    assert measured.counts.count(Operation.GET, KeyClass.ENTRY) == 1 + 1  # the refresh
+    assert measured.counts.count(RequestKind.GET, KeyClass.ENTRY) == 1 + 1  # the refresh
     opened(log)
     assert aborted(log, log.state.entry) == [], "nothing was open"
 

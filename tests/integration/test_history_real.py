@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from txnformat.store.local import LocalStore
-from txnformat.store.requests import KeyClass, Operation, key_class
+from txnformat.store.requests import KeyClass, RequestKind, key_class
 from txnformat.types import IsolationLevel
 from txnlog import Consumer, NotFoundError, Producer, ProducerFencedError, TxnLog, TxnLogError
 from txnlog_testing.checker import (
@@ -195,8 +195,8 @@ def zombies(scene: Scene, rng: random.Random) -> None:
 def unsure(scene: Scene, rng: random.Random) -> None:
     """Write through a store that loses answers and fails: what nobody knows is info."""
 
-    def schedule(operation: Operation, key: str, nth: int) -> Fault | None:
-        if (operation, key_class(key)) == (Operation.CREATE, KeyClass.ENTRY) and rng.random() < 0.5:
+    def schedule(operation: RequestKind, key: str, nth: int) -> Fault | None:
+        if (operation, key_class(key)) == (RequestKind.CREATE, KeyClass.ENTRY) and rng.random() < 0.5:
             return Fault(rng.choice([FaultKind.APPLIED_LOST_ANSWER, FaultKind.FAIL_BEFORE]))
         return None
 

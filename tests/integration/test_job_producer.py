@@ -11,7 +11,7 @@ from txnformat.core.transactions.state import TransactionStatus
 from txnformat.log import TxnLog
 from txnformat.persistent import replace
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import (
     CommitStateUnknownError,
     InvalidTransactionStateError,
@@ -26,7 +26,7 @@ from txnlog_testing.stores.faulty import Fault, FaultKind
 from writers.job import JobProducer
 
 APP = AppRef("test", "job", 1)
-ENTRY_GET = (Operation.GET, KeyClass.ENTRY)
+ENTRY_GET = (RequestKind.GET, KeyClass.ENTRY)
 UNCLEAR = pytest.mark.parametrize(
     ("kind", "landed"), [(FaultKind.APPLIED_LOST_ANSWER, True), (FaultKind.FAIL_BEFORE, False)]
 )

@@ -10,7 +10,7 @@ import pytest
 
 from txnformat import keys
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import Operation
+from txnformat.store.requests import RequestKind
 from txnlog import Producer, TxnLog
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
@@ -24,8 +24,8 @@ class Watch:
         self.tried = threading.Event()
         self.failure: Fault | None = None
 
-    def __call__(self, operation: Operation, key: str, nth: int) -> Fault | None:
-        if operation is not Operation.CREATE or not key.startswith(keys.LOG_PREFIX):
+    def __call__(self, operation: RequestKind, key: str, nth: int) -> Fault | None:
+        if operation is not RequestKind.CREATE or not key.startswith(keys.LOG_PREFIX):
             return None
         self.tried.set()
         fault, self.failure = self.failure, None

@@ -15,7 +15,7 @@ from txnformat.core.intents import AllocateIds
 from txnformat.store.base import ObjectStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnformat.store.wrapped import WrappedStore
 from txnlog import CorruptDataError, TxnLog
 from txnlog_testing.stores.counting import CountingStore, RequestClass
@@ -43,7 +43,7 @@ def test_entries_that_follow_each_other_are_all_found(first: int, count: int) ->
         store.put(keys.entry_key(number), b"")
     store.reset()
     assert numbers(store, first) == list(range(first + 1, first + count + 1))
-    assert store.counts.requests.keys() == {RequestClass(Operation.HEAD, KeyClass.ENTRY)}
+    assert store.counts.requests.keys() == {RequestClass(RequestKind.HEAD, KeyClass.ENTRY)}
     assert sum(store.counts.requests.values()) <= PROBES_MAX
 
 
@@ -100,8 +100,8 @@ def test_a_log_on_a_local_disk_opens_without_a_listing_of_its_entries(tmp_path: 
     with TxnLog.open(store) as log:
         assert log.state.entry == entry
     found = store.counts.requests
-    assert RequestClass(Operation.LIST, KeyClass.ENTRY) not in found
-    assert found[RequestClass(Operation.HEAD, KeyClass.ENTRY)] <= PROBES_MAX
+    assert RequestClass(RequestKind.LIST, KeyClass.ENTRY) not in found
+    assert found[RequestClass(RequestKind.HEAD, KeyClass.ENTRY)] <= PROBES_MAX
 
 
 def test_an_entry_that_is_missing_on_a_local_disk_is_named(tmp_path: Path) -> None:

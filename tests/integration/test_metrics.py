@@ -15,7 +15,7 @@ from txnformat.client.commit_counts import CommitOutcome
 from txnformat.core.intents import AllocateIds
 from txnformat.core.operations import TIMEOUT_MS, Cause
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import ConflictError, Producer, TxnLog, TxnLogError
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
@@ -239,7 +239,7 @@ def test_requests_are_counted_by_operation_and_object(log: TxnLog) -> None:
     before = log.metrics().commits.requests
     log.refresh()
     after = log.metrics().commits.requests
-    key = (Operation.GET, KeyClass.ENTRY)
+    key = (RequestKind.GET, KeyClass.ENTRY)
     assert after[key] - before[key] == 2
 
 

@@ -14,7 +14,7 @@ from txnformat.errors import StorageError, UnsupportedStoreError
 from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo
 from txnformat.store.local import LocalStore
 from txnformat.store.probe import RACERS, ensure_fit, probe_store, require_fit
-from txnformat.store.requests import Operation
+from txnformat.store.requests import RequestKind
 from txnlog import TxnLog
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
@@ -117,10 +117,10 @@ def test_a_fit_store_passes_every_check_and_nothing_stays(tmp_path: Path) -> Non
 def test_answers_that_get_lost_are_no_evidence(kind: FaultKind, tmp_path: Path) -> None:
     tried: list[str] = []
 
-    def two_bad_probes(operation: Operation, key: str, nth: int) -> Fault | None:
-        if operation is Operation.CREATE and key not in tried:
+    def two_bad_probes(operation: RequestKind, key: str, nth: int) -> Fault | None:
+        if operation is RequestKind.CREATE and key not in tried:
             tried.append(key)
-        return Fault(kind) if operation is Operation.CREATE and key in tried[:2] else None
+        return Fault(kind) if operation is RequestKind.CREATE and key in tried[:2] else None
 
     store = FaultyStore(LocalStore(tmp_path), two_bad_probes)
     ensure_fit(store, SystemIds())
@@ -131,7 +131,9 @@ def test_answers_that_get_lost_are_no_evidence(kind: FaultKind, tmp_path: Path) 
 def test_a_store_that_never_answers_clearly_is_an_error_that_may_pass(tmp_path: Path) -> None:
     store = FaultyStore(
         LocalStore(tmp_path),
-        lambda operation, key, nth: Fault(FaultKind.SERVER_ERROR) if operation is Operation.CREATE else None,
+        lambda operation, key, nth: (
+            Fault(FaultKind.SERVER_ERROR) if operation is RequestKind.CREATE else None
+        ),
     )
     with pytest.raises(StorageError) as caught:
         require_fit(store, SystemIds())

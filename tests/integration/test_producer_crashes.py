@@ -18,7 +18,7 @@ from tests.integration.failing import (
 )
 from txnformat.store.base import ObjectStore
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import Operation
+from txnformat.store.requests import RequestKind
 from txnlog import (
     Producer,
     TxnLog,
@@ -73,7 +73,7 @@ class _CrashAt:
         self._left = request
         self._kind = kind
 
-    def __call__(self, operation: Operation, key: str, nth: int) -> Fault | None:
+    def __call__(self, operation: RequestKind, key: str, nth: int) -> Fault | None:
         self._left -= 1
         return Fault(self._kind) if self._left == -1 else None
 

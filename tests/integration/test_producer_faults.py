@@ -16,7 +16,7 @@ from tests.integration.failing import (
 )
 from txnformat.persistent import replace
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation, key_class
+from txnformat.store.requests import KeyClass, RequestKind, key_class
 from txnlog import (
     InvalidTransactionStateError,
     Producer,
@@ -47,7 +47,7 @@ def test_any_create_may_lose_its_answer_and_each_record_is_there_once(buffer: st
     store = MemoryStore(clock)
     TxnLog.create(store, clock=clock).create_topic("t", NUMBERS)
 
-    def schedule(operation: Operation, key: str, nth: int) -> Fault | None:
+    def schedule(operation: RequestKind, key: str, nth: int) -> Fault | None:
         return Fault(kind) if (operation, key_class(key)) == ENTRY and nth == 1 else None
 
     log = TxnLog.open(FaultyStore(store, schedule), clock=clock)
@@ -86,7 +86,7 @@ def test_an_upload_that_loses_its_answer_is_looked_up(buffer: str, kind: FaultKi
         producer.begin()
         producer.send("t", rows(1))
         before = log.refresh().entry
-        plan.next(Operation.OPEN_WRITE, KeyClass.DATA, Fault(kind))
+        plan.next(RequestKind.OPEN_WRITE, KeyClass.DATA, Fault(kind))
         if not lands:
             with pytest.raises(StorageError):
                 producer.commit()
@@ -103,7 +103,7 @@ def test_a_file_with_earlier_records_fails_and_only_abort_is_possible() -> None:
     with Producer(log, "p") as producer:
         producer.begin()
         producer.send("t", rows(1))
-        plan.next(Operation.OPEN_WRITE, KeyClass.DATA, Fault(FaultKind.DISK_FULL))
+        plan.next(RequestKind.OPEN_WRITE, KeyClass.DATA, Fault(FaultKind.DISK_FULL))
         producer.flush()  # into the open file
         producer.send("t", rows(2))
         with pytest.raises(StorageError):
@@ -121,9 +121,9 @@ def test_a_file_with_earlier_records_fails_and_only_abort_is_possible() -> None:
 
 @BUFFERS
 @pytest.mark.parametrize("kind", [FaultKind.DISK_FULL, FaultKind.READ_ONLY, FaultKind.PERMISSION_DENIED])
-@pytest.mark.parametrize("where", [(Operation.OPEN_WRITE, KeyClass.DATA), ENTRY])
+@pytest.mark.parametrize("where", [(RequestKind.OPEN_WRITE, KeyClass.DATA), ENTRY])
 def test_a_refused_write_changes_nothing_and_the_commit_can_be_repeated(
-    buffer: str, kind: FaultKind, where: tuple[Operation, KeyClass]
+    buffer: str, kind: FaultKind, where: tuple[RequestKind, KeyClass]
 ) -> None:
     plan = Plan()
     log = faulty(plan)
@@ -147,7 +147,7 @@ def test_a_file_that_fails_at_its_first_records_loses_nothing() -> None:
     with Producer(log, "p") as producer:
         producer.begin()
         producer.send("t", rows(1))
-        plan.next(Operation.OPEN_WRITE, KeyClass.DATA, Fault(FaultKind.DISK_FULL, after_bytes=1))
+        plan.next(RequestKind.OPEN_WRITE, KeyClass.DATA, Fault(FaultKind.DISK_FULL, after_bytes=1))
         with pytest.raises(StorageError):
             producer.flush()
         producer.send("t", rows(2))

@@ -9,7 +9,7 @@ import pytest
 from tests.integration.failing import ENTRY, NUMBERS, Plan, QuickClock, faulty, read, rows, unclear_commit
 from txnformat.core.transactions.state import DEFERRED_TIMEOUT_MS_MAX, MAX_TRANSACTION_TIMEOUT_MS
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import (
     CommitStateUnknownError,
     ConflictError,
@@ -273,7 +273,7 @@ def test_a_longest_timeout_costs_one_entry_and_no_more_later() -> None:
     store = CountingStore(MemoryStore())
     log = TxnLog.create(store, max_transaction_timeout_ms=5_000)
     assert log.state.entry == 0
-    assert store.counts.count(Operation.CREATE, KeyClass.ENTRY) == 1
+    assert store.counts.count(RequestKind.CREATE, KeyClass.ENTRY) == 1
     plain = TxnLog.create(MemoryStore())
     assert plain.state.entry == -1
 

@@ -13,7 +13,7 @@ import pytest
 
 from txnformat import keys
 from txnformat.store.local import LocalStore
-from txnformat.store.requests import Operation
+from txnformat.store.requests import RequestKind
 from txnlog import (
     CorruptDataError,
     InvalidInputError,
@@ -262,8 +262,8 @@ def test_a_damaged_or_missing_batch_table_is_named(tmp_path: Path) -> None:
 
 
 def test_a_read_only_log_can_be_read_and_says_why_it_cannot_be_written(root: Path) -> None:
-    def refuse(operation: Operation, key: str, nth: int) -> Fault | None:
-        writes = (Operation.CREATE, Operation.PUT, Operation.OPEN_WRITE, Operation.DELETE)
+    def refuse(operation: RequestKind, key: str, nth: int) -> Fault | None:
+        writes = (RequestKind.CREATE, RequestKind.PUT, RequestKind.OPEN_WRITE, RequestKind.DELETE)
         return Fault(FaultKind.READ_ONLY) if operation in writes else None
 
     before = sorted(path for path in root.rglob("*") if path.is_file())

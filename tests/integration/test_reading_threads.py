@@ -14,7 +14,7 @@ import pytest
 
 from txnformat.segments import segment_object
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import Producer, TxnLog
 from txnlog_testing.stores.counting import CountingStore
 
@@ -85,7 +85,7 @@ def test_separate_ranges_of_a_window_are_fetched_together(monkeypatch: pytest.Mo
         found = log.read("t", columns=EVERY_OTHER).read_all()
     assert found == pa.table({name: range(2_000) for name in EVERY_OTHER})
     assert len(store.met) == len(EVERY_OTHER)
-    assert measured.counts.count(Operation.GET_RANGE, KeyClass.DATA) == 1 + len(EVERY_OTHER)
+    assert measured.counts.count(RequestKind.GET_RANGE, KeyClass.DATA) == 1 + len(EVERY_OTHER)
 
 
 NATIVE_THREADS = """

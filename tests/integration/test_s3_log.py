@@ -20,15 +20,15 @@ from txnformat.keys import boundary_key, entry_key
 from txnformat.protocol.commit import CommitSettings
 from txnformat.store.base import CreateOutcome, ObjectInfo, ObjectStore
 from txnformat.store.open import open_store
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnformat.store.s3.store import ATTEMPTS_MAX, S3Store
 from txnlog import Producer, TxnLog
 from txnlog_testing.stores.counting import CountingStore, RequestClass
 from txnlog_testing.stores.s3_server import S3Server, dead_endpoint, moto_server, seaweedfs_server
 
 NUMBERS = pa.schema([("n", pa.int64())])
-DATA_PUT = RequestClass(Operation.OPEN_WRITE, KeyClass.DATA)
-ENTRY_PUT = RequestClass(Operation.CREATE, KeyClass.ENTRY)
+DATA_PUT = RequestClass(RequestKind.OPEN_WRITE, KeyClass.DATA)
+ENTRY_PUT = RequestClass(RequestKind.CREATE, KeyClass.ENTRY)
 
 T = TypeVar("T")
 
@@ -139,7 +139,7 @@ def test_a_cold_open_takes_at_most_four_round_trips(server: S3Server, url: str) 
             break
     assert 1 <= far.rounds() <= 4
     assert far.counts.count(None, KeyClass.PROBE) == 0
-    assert far.counts.count(Operation.CREATE) + far.counts.count(Operation.PUT) == 0
+    assert far.counts.count(RequestKind.CREATE) + far.counts.count(RequestKind.PUT) == 0
 
 
 # --- credentials -------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from txnformat.errors import NotFoundError, StorageError
 from txnformat.log import TxnLog
 from txnformat.store.base import CreateOutcome
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnformat.store.s3.store import S3Store
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
@@ -123,7 +123,7 @@ def test_an_outage_in_search_of_entries_is_not_told_as_a_missing_log() -> None:
     plan = Plan()
     store = FaultyStore(MemoryStore(), plan)
     for key_class in KeyClass:
-        plan.always(Operation.LIST, key_class, Fault(FaultKind.SERVER_ERROR))
+        plan.always(RequestKind.LIST, key_class, Fault(FaultKind.SERVER_ERROR))
     with pytest.raises(StorageError) as caught:
         TxnLog.open(store)
     assert caught.value.transient

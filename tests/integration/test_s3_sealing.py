@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from txnformat.store.open import open_store
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import Producer, TxnLog
 from txnlog_testing.stores.counting import CountingStore
 from txnlog_testing.stores.s3_server import S3Server, seaweedfs_server
@@ -49,8 +49,8 @@ def test_a_seal_is_three_sidecars_and_one_entry_and_a_cold_read_fetches_one(stor
         with store.measure() as measured:
             report = log.maintain("seal")
         assert (report.segments, report.partitions, report.batches) == (1, 2, 6)
-        assert measured.counts.count(Operation.CREATE, KeyClass.SIDECAR) == 3
-        assert measured.counts.count(Operation.CREATE, KeyClass.ENTRY) == 1
+        assert measured.counts.count(RequestKind.CREATE, KeyClass.SIDECAR) == 3
+        assert measured.counts.count(RequestKind.CREATE, KeyClass.ENTRY) == 1
         assert measured.counts.count(None, KeyClass.DATA) == 0
         assert measured.counts.bytes_written(KeyClass.SIDECAR) == report.sidecar_bytes
         assert log.state.extents == 0
@@ -58,8 +58,8 @@ def test_a_seal_is_three_sidecars_and_one_entry_and_a_cold_read_fetches_one(stor
         for sidecars in (1, 0):  # kept by the process
             with store.measure() as measured:
                 assert log.read("t").read_all().column("n").to_pylist() == COMMITTED
-            assert measured.counts.count(Operation.GET, KeyClass.SIDECAR) == sidecars
-            assert measured.counts.count(Operation.CREATE) == 0
+            assert measured.counts.count(RequestKind.GET, KeyClass.SIDECAR) == sidecars
+            assert measured.counts.count(RequestKind.CREATE) == 0
         assert log.verify(deep=True).ok
 
 

@@ -19,7 +19,7 @@ from txnformat.protocol.commit import CommitSettings
 from txnformat.reading.sealed import SidecarCache
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import Producer, TxnLog
 from txnlog_testing.stores.counting import CountingStore
 from txnlog_testing.strategies import make_append
@@ -110,7 +110,7 @@ def test_a_read_fetches_the_sidecars_that_it_touches_once(written: Written) -> N
     def sidecar_gets(**options: Any) -> int:
         with store.measure() as measured:
             log.plan("t", **options)
-        return measured.counts.count(Operation.GET, KeyClass.SIDECAR)
+        return measured.counts.count(RequestKind.GET, KeyClass.SIDECAR)
 
     assert sidecar_gets(start=41) == 0, "what is not sealed needs none"
     assert sidecar_gets(start=13, end=14) == 1
@@ -127,7 +127,7 @@ def test_what_is_kept_of_sidecars_has_a_bound(written: Written) -> None:
     for _ in range(2):  # only the last one used is kept
         for start, end in ((0, 1), (13, 14), (13, 14), (28, 29)):
             log.plan("t", start=start, end=end)
-    assert store.counts.count(Operation.GET, KeyClass.SIDECAR) == 6
+    assert store.counts.count(RequestKind.GET, KeyClass.SIDECAR) == 6
 
 
 def test_without_a_sidecar_the_rest_is_readable_and_writable(written: Written) -> None:

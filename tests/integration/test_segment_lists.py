@@ -33,8 +33,7 @@ from txnformat.protocol.sealing import write_segments
 from txnformat.protocol.segment_lists import write_list
 from txnformat.reading.sealed import SidecarCache
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass
-from txnformat.store.requests import Operation as RequestKind
+from txnformat.store.requests import KeyClass, RequestKind
 from txnformat.types import ObjectRecord, OffsetRange, SegmentListRecord, TopicPartition
 from txnformat.verify.log import verify_log
 from txnlog import Producer, TxnLog

@@ -10,7 +10,7 @@ from txnformat.core.groups.operations import OffsetCommit
 from txnformat.core.intents import GroupOffsets, JoinAsMember, Write
 from txnformat.errors import TxnLogError
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnformat.types import TopicPartition
 from txnlog import (
     CommitStateUnknownError,
@@ -115,8 +115,8 @@ def test_positions_cost_no_request_of_their_own() -> None:
         with store.measure() as measured:
             producer.commit()
         assert dict(measured.counts.requests) == {
-            RequestClass(Operation.OPEN_WRITE, KeyClass.DATA): 1,
-            RequestClass(Operation.CREATE, KeyClass.ENTRY): 1,
+            RequestClass(RequestKind.OPEN_WRITE, KeyClass.DATA): 1,
+            RequestClass(RequestKind.CREATE, KeyClass.ENTRY): 1,
         }
     assert committed(log) == 4
 

@@ -16,7 +16,7 @@ from tests.integration.failing import NUMBERS, QuickClock, rows
 from txnformat import keys
 from txnformat.core.intents import AllocateIds
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import (
     CorruptDataError,
     InvalidInputError,
@@ -313,8 +313,10 @@ def test_a_time_is_found_with_a_logarithm_of_requests_also_among_deleted_entries
     for entry in (0, 1, 517, 998, log.state.entry - 1, log.state.entry):
         with long_log.measure() as measured:
             assert log.snapshot(timestamp_as_of=times[entry]).entry == entry
-        assert measured.counts.count(Operation.GET, KeyClass.ENTRY) <= 1 + 11, "the refresh, and log2(1,051)"
-        assert measured.counts.count() <= measured.counts.count(Operation.GET, KeyClass.ENTRY) + 1, (
+        assert measured.counts.count(RequestKind.GET, KeyClass.ENTRY) <= 1 + 11, (
+            "the refresh, and log2(1,051)"
+        )
+        assert measured.counts.count() <= measured.counts.count(RequestKind.GET, KeyClass.ENTRY) + 1, (
             "a boundary"
         )
     for entry in range(200, 300):
@@ -322,7 +324,7 @@ def test_a_time_is_found_with_a_logarithm_of_requests_also_among_deleted_entries
     for entry in (200, 250, 299):
         with long_log.measure() as measured:
             assert log.snapshot(timestamp_as_of=times[entry]).entry == entry
-        assert measured.counts.count(Operation.GET) <= 1 + 2 * 11
+        assert measured.counts.count(RequestKind.GET) <= 1 + 2 * 11
         assert log.snapshot(version_as_of=entry).timestamp_ms == times[entry]
     long_log.delete(keys.bundle_key(200, 299))
     message = refused(
@@ -350,7 +352,7 @@ def test_a_snapshot_is_planned_with_no_more_requests_than_a_committed_read(log: 
         with store.measure() as measured:
             opened.plan("t", **asked)
         return {
-            str(name): measured.counts.count(Operation.GET, name)
+            str(name): measured.counts.count(RequestKind.GET, name)
             for name in (KeyClass.ENTRY, KeyClass.TABLE, KeyClass.SIDECAR)
         } | {"all": measured.counts.count()}
 
@@ -417,6 +419,6 @@ def test_what_is_refused_and_why(log: TxnLog) -> None:
         assert "it was created at entry 2" in message
         refused(NotFoundError, "unknown-topic", lambda: log.read("nothing", version_as_of=1))
         refused(InvalidInputError, "unknown-isolation-level", lambda: log.read("t", isolation="serializable"))
-    writes = (Operation.CREATE, Operation.PUT, Operation.OPEN_WRITE, Operation.DELETE)
+    writes = (RequestKind.CREATE, RequestKind.PUT, RequestKind.OPEN_WRITE, RequestKind.DELETE)
     assert [measured.counts.count(operation) for operation in writes] == [0, 0, 0, 0]
     assert read(log, isolation="snapshot", version_as_of=last) == [1]

@@ -29,7 +29,7 @@ from txnformat.protocol.growth import growing
 from txnformat.store.base import ObjectStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnformat.types import Outcome, TopicPartition
 from txnlog import Consumer, Producer, TxnLog
 from txnlog.cli.app import application
@@ -37,7 +37,7 @@ from txnlog_testing.stores.counting import CountingStore, RequestClass
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore, SimulatedCrash
 from txnlog_testing.strategies import make_append
 
-TABLE_GET = RequestClass(Operation.GET, KeyClass.TABLE)
+TABLE_GET = RequestClass(RequestKind.GET, KeyClass.TABLE)
 WEEK_MS = 7 * 24 * 3_600_000
 
 
@@ -238,7 +238,7 @@ def test_maintenance_that_is_killed_at_any_request_is_completed_by_the_next(
         world.grow(0)
     counting = Interposed(world.copied().store)
     world.opened(counting).maintain("seal")
-    assert Operation.CREATE in {operation for operation, _ in counting.seen}
+    assert RequestKind.CREATE in {operation for operation, _ in counting.seen}
     for number in rounds(telling(counting.kinds), [*range(counting.count)]):
         for kind in rounds([FaultKind.CRASH_AFTER], [FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER]):
             other = world.copied()

@@ -11,7 +11,7 @@ import pytest
 from tests.integration.failing import BUFFERS, NUMBERS, Plan, faulty, rows, unclear_commit
 from tests.integration.subscribing import fill, made, received, unacknowledged, work
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import (
     AckConflictError,
     CommitStateUnknownError,
@@ -347,8 +347,8 @@ def test_requests() -> None:
     batch = subscription.receive(timeout_ms=0)
     assert batch is not None
     entry_get, entry_put = (
-        RequestClass(Operation.GET, KeyClass.ENTRY),
-        RequestClass(Operation.CREATE, KeyClass.ENTRY),
+        RequestClass(RequestKind.GET, KeyClass.ENTRY),
+        RequestClass(RequestKind.CREATE, KeyClass.ENTRY),
     )
     with store.measure() as measured:
         assert subscription.receive(timeout_ms=0) is None
@@ -366,7 +366,7 @@ def test_an_acknowledgement_with_an_unknown_outcome_is_repeated(kind: FaultKind)
     subscription = work(log)
     batch = subscription.receive(4, timeout_ms=0)
     unclear_commit(plan, kind)
-    plan.next(Operation.GET, KeyClass.ENTRY, None)  # the look before it
+    plan.next(RequestKind.GET, KeyClass.ENTRY, None)  # the look before it
     with pytest.raises(CommitStateUnknownError):
         subscription.acknowledge(batch)
     plan.clear()

@@ -17,7 +17,7 @@ from txnformat.consumers import fetching as fetching_module
 from txnformat.store.memory import MemoryStore
 from txnlog import AckConflictError, InvalidTransactionStateError, Producer, Subscription, TxnLog
 from txnlog_testing.interrupts import Point, interrupt, record, thinned
-from writers.progress import Progress
+from writers.inputs import TransactionInputs
 
 
 class _Interrupt(Exception):
@@ -219,7 +219,7 @@ def test_everybody_is_told_how_a_transaction_ended_although_one_fails(
     from txnformat.core.intents import GroupOffsets
 
     sources: list[Any] = [_Source(fails=True), _Source(fails=False)]
-    progress = Progress()
+    progress = TransactionInputs()
     acks: Any = object()
     for source in sources:
         progress.acknowledge(acks, source, None)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import pytest
 from tests.integration.failing import NUMBERS, Plan, faulty, rows, unclear_commit
 from tests.integration.subscribing import fill, made, received, unacknowledged, work
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import (
     AckConflictError,
     CommitStateUnknownError,
@@ -23,7 +23,7 @@ from txnlog import (
 from txnlog_testing.stores.counting import CountingStore, RequestClass
 from txnlog_testing.stores.faulty import Fault, FaultKind
 
-DATA_GET = RequestClass(Operation.GET_RANGE, KeyClass.DATA)
+DATA_GET = RequestClass(RequestKind.GET_RANGE, KeyClass.DATA)
 
 
 def open_transaction(log: TxnLog, subscription: Subscription, name: str = "p", *, flushes: bool) -> Producer:
@@ -98,7 +98,7 @@ def test_an_abort_asks_nothing_of_the_store_for_its_subscriptions(flushes: bool)
     subscription = work(log)
     assert received(subscription) == list(range(10))
     producer = open_transaction(log, subscription, flushes=flushes)
-    plan.always(Operation.GET, KeyClass.ENTRY, Fault(FaultKind.FAIL_BEFORE))
+    plan.always(RequestKind.GET, KeyClass.ENTRY, Fault(FaultKind.FAIL_BEFORE))
     producer.abort()
     plan.clear()
     assert received(subscription) == [0, 1, 2, 3]
@@ -152,7 +152,7 @@ def test_an_acknowledgement_after_a_seek_is_not_the_one_before_it() -> None:
     fill(log)
     subscription = work(log)
     unclear_commit(plan, FaultKind.APPLIED_LOST_ANSWER)
-    plan.next(Operation.GET, KeyClass.ENTRY, None)  # the look before it
+    plan.next(RequestKind.GET, KeyClass.ENTRY, None)  # the look before it
     with pytest.raises(CommitStateUnknownError):
         subscription.acknowledge((0, 0))
     plan.clear()
@@ -229,11 +229,11 @@ def test_an_acknowledgement_stays_unknown_when_the_store_refuses_to_repeat_it() 
     fill(log)
     subscription = work(log)
     unclear_commit(plan, FaultKind.APPLIED_LOST_ANSWER)
-    plan.next(Operation.GET, KeyClass.ENTRY, None)  # the look before it
+    plan.next(RequestKind.GET, KeyClass.ENTRY, None)  # the look before it
     with pytest.raises(CommitStateUnknownError):
         subscription.acknowledge([(0, 0), (0, 1)])
     plan.clear()
-    plan.always(Operation.CREATE, KeyClass.ENTRY, Fault(FaultKind.DISK_FULL))
+    plan.always(RequestKind.CREATE, KeyClass.ENTRY, Fault(FaultKind.DISK_FULL))
     with pytest.raises(StorageError):
         subscription.acknowledge([(0, 0), (0, 1)])
     plan.clear()

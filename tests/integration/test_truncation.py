@@ -23,7 +23,7 @@ from txnformat.core.wire.bundle import BUNDLE_ENTRIES, decode_bundle, encode_bun
 from txnformat.persistent import replace
 from txnformat.protocol.truncation import check_snapshots
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation, key_class
+from txnformat.store.requests import KeyClass, RequestKind, key_class
 from txnformat.types import Outcome
 from txnlog import (
     CorruptDataError,
@@ -217,7 +217,7 @@ def test_maintenance_truncates_by_the_age_that_the_log_has_and_the_callers_wins(
 def test_a_cold_open_takes_four_round_trips_as_before(truncated: TruncationWorld) -> None:
     store = Interposed(truncated.store)
     log = truncated.opened(store)
-    lists = [key for operation, key in store.seen if operation is Operation.LIST]
+    lists = [key for operation, key in store.seen if operation is RequestKind.LIST]
     assert lists == [keys.LOG_PREFIX, keys.BOUNDARY_PREFIX]
     tail = log.state.entry - log.state.checkpoints[-1].entry
     assert len(store.seen) == 3 + 2 + tail + 1

@@ -29,7 +29,7 @@ from txnformat.persistent import replace
 from txnformat.protocol.old_entries import OldEntries
 from txnformat.store.base import CreateResult
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import Operation
+from txnformat.store.requests import RequestKind
 from txnformat.store.wrapped import WrappedStore
 from txnlog import ConflictError, Producer, ProducerFencedError, TxnLog
 
@@ -55,7 +55,7 @@ def prepared(world: TruncationWorld, request: pytest.FixtureRequest) -> Truncati
     return world
 
 
-def requests_of(world: TruncationWorld) -> list[tuple[Operation, str]]:
+def requests_of(world: TruncationWorld) -> list[tuple[RequestKind, str]]:
     """Return the kinds of the requests that the next truncation of a world makes, with those that open the log."""
     other = ripe(world)
     store = Interposed(other.store)
@@ -94,7 +94,7 @@ def test_a_truncation_that_sleeps_for_days_while_others_run_looks_anew(prepared:
     for info in prepared.store.list(keys.BUNDLE_PREFIX):
         prepared.store.delete(info.key)
     kinds = requests_of(prepared)
-    reads = [number for number in telling(kinds) if kinds[number][0] is Operation.GET]
+    reads = [number for number in telling(kinds) if kinds[number][0] is RequestKind.GET]
     for number in rounds(reads[-3:], [*range(0, len(kinds), 5)]):
         other = ripe(prepared)
         store = Interposed(other.store, number, partial(_truncate_twice, other))

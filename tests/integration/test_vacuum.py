@@ -21,7 +21,7 @@ from txnformat.core.wire.small_documents import encode_condemned
 from txnformat.persistent import replace
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import READS, KeyClass, Operation, key_class
+from txnformat.store.requests import READS, KeyClass, RequestKind, key_class
 from txnlog import (
     CommitStateUnknownError,
     CorruptDataError,
@@ -272,7 +272,7 @@ def metadata(world: World) -> list[str]:
     world.opened(store).vacuum(GRACE, dry_run=True)
     classes = {KeyClass.TABLE, KeyClass.SIDECAR, KeyClass.CONDEMNED}
     return sorted(
-        {key for operation, key in store.seen if operation is Operation.GET and key_class(key) in classes}
+        {key for operation, key in store.seen if operation is RequestKind.GET and key_class(key) in classes}
     )
 
 
@@ -299,10 +299,10 @@ def test_metadata_that_cannot_be_read_stops_it_before_the_first_deletion(world: 
         plan = Plan()
         faulty = FaultyStore(world.store, plan)
         log = world.opened(faulty)
-        plan.always(Operation.GET, key_class(key), Fault(FaultKind.PERMISSION_DENIED))
+        plan.always(RequestKind.GET, key_class(key), Fault(FaultKind.PERMISSION_DENIED))
         with pytest.raises(StorageError):
             log.vacuum(GRACE)
-        assert not plan.seen[Operation.DELETE, KeyClass.DATA]
+        assert not plan.seen[RequestKind.DELETE, KeyClass.DATA]
 
 
 @pytest.mark.parametrize(
@@ -351,7 +351,7 @@ def test_a_mark_of_which_nobody_knows_whether_it_landed_deletes_nothing(
 
     def fail(key: str) -> None:
         if keys.parse_entry_key(key) is not None:
-            plan.always(Operation.GET, KeyClass.ENTRY, Fault(FaultKind.FAIL_BEFORE))
+            plan.always(RequestKind.GET, KeyClass.ENTRY, Fault(FaultKind.FAIL_BEFORE))
 
     log = world.opened(FaultyStore(world.store, plan, before_create=fail))
     before = changed(world)
@@ -394,7 +394,7 @@ def test_a_writer_uploads_with_an_old_view_while_the_store_cannot_be_asked(world
     log = world.opened(FaultyStore(world.store, plan))
     world.append(100, world.opened())
     world.clock.sleep(UPLOAD_VIEW_MS_MAX)
-    plan.always(Operation.GET, KeyClass.ENTRY, Fault(FaultKind.FAIL_BEFORE))
+    plan.always(RequestKind.GET, KeyClass.ENTRY, Fault(FaultKind.FAIL_BEFORE))
     assert log.committer.born() == log.state.entry
 
 

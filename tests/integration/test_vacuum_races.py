@@ -17,7 +17,7 @@ from tests.integration.vacuum_world import GRACE, LIVE, WEEK_MS, Interposed, Wor
 from tests.rounds import rounds, telling
 from txnformat import keys
 from txnformat.admin.garbage import Fate
-from txnformat.store.requests import READS, Operation
+from txnformat.store.requests import READS, RequestKind
 from txnlog import Producer, TxnLog, UploadExpiredError
 from writers.bulk import BulkAppend
 from writers.transaction import ProducerStatus
@@ -60,11 +60,11 @@ def expected_in(world: World) -> list[int]:
     return shown(world.opened())
 
 
-def requests_of(world: World) -> list[tuple[Operation, str]]:
+def requests_of(world: World) -> list[tuple[RequestKind, str]]:
     """Return the kinds of the requests that the next vacuum of a world makes, with those that open the log."""
     store = Interposed(world.copied().store)
     world.copied().opened(store).vacuum(GRACE)
-    assert {Operation.DELETE, Operation.CREATE} & {operation for operation, _ in store.kinds}
+    assert {RequestKind.DELETE, RequestKind.CREATE} & {operation for operation, _ in store.kinds}
     return store.kinds
 
 

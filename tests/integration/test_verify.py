@@ -15,7 +15,7 @@ from txnformat.core.intents import AllocateIds
 from txnformat.store.base import ObjectStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation, key_class
+from txnformat.store.requests import KeyClass, RequestKind, key_class
 from txnformat.verify.log import verify_log
 from txnlog import NotFoundError, Producer, TxnLog, VerifyProgress, VerifyReport
 from txnlog_testing.stores.counting import CountingStore
@@ -133,11 +133,13 @@ def test_verifying_costs_one_request_per_object_and_three_listings(template: dic
         store.put(key, data)
     store.reset()
     verify_log(store)
-    assert store.counts.count(Operation.LIST) == 3
+    assert store.counts.count(RequestKind.LIST) == 3
     named = sum(key_class(key) is not KeyClass.DATA for key in template)
-    assert store.counts.count(Operation.GET) == named + 1  # the slot after the last entry
-    assert store.counts.count(Operation.GET_RANGE) == sum(key_class(key) is KeyClass.DATA for key in template)
-    assert store.counts.count(Operation.PUT) + store.counts.count(Operation.CREATE) == 0
+    assert store.counts.count(RequestKind.GET) == named + 1  # the slot after the last entry
+    assert store.counts.count(RequestKind.GET_RANGE) == sum(
+        key_class(key) is KeyClass.DATA for key in template
+    )
+    assert store.counts.count(RequestKind.PUT) + store.counts.count(RequestKind.CREATE) == 0
 
 
 def test_progress_says_how_far_it_is(store: MemoryStore) -> None:
@@ -371,8 +373,8 @@ def test_a_log_that_is_truncated_meanwhile_has_no_problem(
     first = keys.parse_snapshot_key(pick(template, KeyClass.SNAPSHOT, 0))
     assert first is not None
 
-    def truncate(operation: Operation, key: str, call: int) -> None:
-        if operation is Operation.GET and key == keys.entry_key(0):
+    def truncate(operation: RequestKind, key: str, call: int) -> None:
+        if operation is RequestKind.GET and key == keys.entry_key(0):
             store.create(keys.boundary_key(first.born), b"{}")
             for number in range(first.born):
                 store.delete(keys.entry_key(number))
@@ -428,8 +430,8 @@ def test_what_is_gone_is_asked_for_again_where_the_store_fails(
     store.delete(gone)
     heads = [1]
 
-    def fail(operation: Operation, key: str, call: int) -> Fault | None:
-        if operation is not Operation.HEAD or key != gone or not heads:
+    def fail(operation: RequestKind, key: str, call: int) -> Fault | None:
+        if operation is not RequestKind.HEAD or key != gone or not heads:
             return None
         heads.pop()
         return Fault(FaultKind.FAIL_BEFORE)

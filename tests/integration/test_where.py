@@ -17,7 +17,7 @@ from txnformat.reading.rows import read_rows
 from txnformat.segments import segment_object
 from txnformat.segments.writer import chunk_range
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnformat.types import NO_TIMESTAMP_MS
 from txnlog import CorruptDataError, InvalidInputError, Producer, TxnLog
 from txnlog_testing.stores.counting import CountingStore
@@ -74,7 +74,7 @@ def fetched(store: CountingStore, log: TxnLog, where: str, columns: list[str]) -
     with store.measure() as measured:
         table = log.read("t", columns=columns, where=where).read_all()
     counts = measured.counts
-    assert counts.count(Operation.GET, KeyClass.DATA) == 0
+    assert counts.count(RequestKind.GET, KeyClass.DATA) == 0
     return table, counts.count(None, KeyClass.DATA), counts.bytes_read(KeyClass.DATA)
 
 
@@ -178,8 +178,8 @@ def test_a_batch_table_is_not_fetched_for_extents_that_are_excluded() -> None:
     with store.measure() as measured:
         found = log.read("t", columns=["n"], where="time < TIMESTAMP '2026-01-01 00:30:00Z'").read_all()
     assert found.column("n").to_pylist() == [0]
-    assert measured.counts.count(Operation.GET, KeyClass.TABLE) == 1
-    assert measured.counts.count(Operation.GET_RANGE, KeyClass.DATA) == 2
+    assert measured.counts.count(RequestKind.GET, KeyClass.TABLE) == 1
+    assert measured.counts.count(RequestKind.GET_RANGE, KeyClass.DATA) == 2
 
 
 def test_bounds_at_the_edge_of_time_and_unknown_ones_exclude_nothing_wrongly() -> None:

@@ -18,7 +18,7 @@ from txnformat import keys
 from txnformat.core.sealing.segment_list import decode_root
 from txnformat.store.base import ObjectStore
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import Operation
+from txnformat.store.requests import RequestKind
 from txnformat.store.wrapped import WrappedStore
 from txnformat.types import OffsetRange
 from txnlog import Producer, TxnLog
@@ -153,20 +153,20 @@ class Interposed(WrappedStore):
         super().__init__(inner)
         self.count = 0
         self.deletes: list[str] = []
-        self.seen: list[tuple[Operation, str]] = []
+        self.seen: list[tuple[RequestKind, str]] = []
         self.number, self.other = number, other
 
-    def _request(self, operation: Operation, key: str, call: Callable[[], Answer]) -> Answer:
+    def _request(self, operation: RequestKind, key: str, call: Callable[[], Answer]) -> Answer:
         number, self.count = self.count, self.count + 1
         if number == self.number:
             self.other()
         self.seen.append((operation, key))
-        if operation is Operation.DELETE:
+        if operation is RequestKind.DELETE:
             self.deletes.append(key)
         return call()
 
     @property
-    def kinds(self) -> list[tuple[Operation, str]]:
+    def kinds(self) -> list[tuple[RequestKind, str]]:
         """The kind of each request: its operation, and its key without ids and numbers."""
         return [(operation, re.sub("[0-9a-f]*[0-9][0-9a-f]*", "#", key)[:40]) for operation, key in self.seen]
 

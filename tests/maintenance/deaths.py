@@ -13,16 +13,16 @@ from tests.maintenance.ledger import Ledger
 from tests.maintenance.tasks import TASKS, Task, world_of
 from tests.maintenance.world import ISOLATIONS, World
 from tests.rounds import telling
-from txnformat.store.requests import Operation
+from txnformat.store.requests import RequestKind
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore, SimulatedCrash
 
 __all__ = ["WRITES", "Watched", "deaths", "die", "examine", "is_between", "kinds_of", "requests_of"]
 
-WRITES = (Operation.CREATE, Operation.PUT, Operation.OPEN_WRITE, Operation.DELETE)
+WRITES = (RequestKind.CREATE, RequestKind.PUT, RequestKind.OPEN_WRITE, RequestKind.DELETE)
 SEED = 1
 """Of the process that dies: it does the same in each run, so that a store that was examined need not be examined again."""
 
-At = Callable[[int, Operation, str], Fault | None]
+At = Callable[[int, RequestKind, str], Fault | None]
 """The fault of a request: its number from 0, the operation, the key."""
 
 
@@ -31,7 +31,7 @@ class Watched:
 
     def __init__(self, world: World, at: At) -> None:
         self.world, self._at = world, at
-        self.requests: list[tuple[Operation, str]] = []
+        self.requests: list[tuple[RequestKind, str]] = []
 
     def run(self, task: Task) -> Any:
         """Open the log, do the task, and what it leaves to the background; return what the task returned."""
@@ -40,12 +40,12 @@ class Watched:
         log.close()
         return found
 
-    def _plan(self, operation: Operation, key: str, _: int) -> Fault | None:
+    def _plan(self, operation: RequestKind, key: str, _: int) -> Fault | None:
         self.requests.append((operation, key))
         return self._at(len(self.requests) - 1, operation, key)
 
 
-def requests_of(task: Task, world: World) -> list[tuple[Operation, str]]:
+def requests_of(task: Task, world: World) -> list[tuple[RequestKind, str]]:
     """Return the requests of the task when nothing fails, with those that open the log."""
     watched = Watched(world.copied(), lambda *_: None)
     watched.run(task)
@@ -83,7 +83,7 @@ def deaths(name: str, *, full: bool) -> int:
     return len(requests)
 
 
-def kinds_of(requests: Sequence[tuple[Operation, str]]) -> list[tuple[Operation, str]]:
+def kinds_of(requests: Sequence[tuple[RequestKind, str]]) -> list[tuple[RequestKind, str]]:
     """Return the kind of each request: its operation, and its key without ids and numbers."""
     return [(operation, re.sub("[0-9a-f]*[0-9][0-9a-f]*", "#", key)) for operation, key in requests]
 

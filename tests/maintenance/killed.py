@@ -13,7 +13,7 @@ from tests.maintenance.tasks import TASKS
 from tests.maintenance.world import small_lists
 from tests.model.groups import DrawnIds, ManualClock
 from txnformat.store.local import LocalStore
-from txnformat.store.requests import READS, Operation
+from txnformat.store.requests import READS, RequestKind
 from txnformat.store.wrapped import WrappedStore
 from txnlog import TxnLog
 from txnlog_testing.stores.faulty import Fault, FaultyStore
@@ -42,7 +42,7 @@ def main(name: str, root: str, ms: float, last: int) -> None:
     clock.ms = ms
     writes = 0
 
-    def plan(operation: Operation, key: str, nth: int) -> Fault | None:
+    def plan(operation: RequestKind, key: str, nth: int) -> Fault | None:
         nonlocal writes
         if writes > last:
             os.kill(os.getpid(), signal.SIGKILL)

@@ -7,7 +7,7 @@ import pytest
 from tests.maintenance.deaths import Watched, examine, kinds_of, requests_of
 from tests.maintenance.tasks import TASKS, world_of
 from tests.rounds import rounds, telling
-from txnformat.store.requests import KeyClass, Operation, key_class
+from txnformat.store.requests import KeyClass, RequestKind, key_class
 from txnlog import CorruptDataError, NotFoundError, Producer
 
 READS = (
@@ -32,13 +32,13 @@ def test_a_damaged_sidecar_is_one_error_that_names_it(name: str, damage: str) ->
     found = [
         key
         for operation, key in requests_of(task, world)
-        if operation in (Operation.GET, Operation.GET_RANGE)
+        if operation in (RequestKind.GET, RequestKind.GET_RANGE)
         and key_class(key) in (KeyClass.SIDECAR, KeyClass.TABLE)
         and key in world.store._objects
     ]
     wanted = list(dict.fromkeys(found))
     assert wanted
-    kinds = kinds_of([(Operation.GET, key) for key in wanted])
+    kinds = kinds_of([(RequestKind.GET, key) for key in wanted])
     for index in rounds(telling(kinds), [*range(len(wanted))]):
         key, left = wanted[index], world.copied()
         data = left.store._objects[key]
@@ -53,7 +53,7 @@ def test_a_damaged_sidecar_is_one_error_that_names_it(name: str, damage: str) ->
         else:
             told = " ".join(one.reason for one in getattr(report, "damaged", ()))
         assert key in told, (key, told)
-        assert not [one for operation, one in watched.requests if operation is Operation.DELETE]
+        assert not [one for operation, one in watched.requests if operation is RequestKind.DELETE]
         with Producer(left.opened(), "another") as producer, producer.transaction():
             pass  # the log takes writes
         left.store.delete(key)

@@ -8,11 +8,11 @@ from tests.maintenance.deaths import WRITES, Watched, examine, kinds_of, request
 from tests.maintenance.tasks import TASKS, world_of
 from tests.rounds import rounds, telling
 from txnformat import keys
-from txnformat.store.requests import Operation
+from txnformat.store.requests import RequestKind
 from txnlog import StorageError
 from txnlog_testing.stores.faulty import Fault, FaultKind
 
-FILLS = {Operation.CREATE, Operation.PUT, Operation.OPEN_WRITE}
+FILLS = {RequestKind.CREATE, RequestKind.PUT, RequestKind.OPEN_WRITE}
 
 
 @pytest.mark.parametrize("name", [name for name in TASKS if name != "truncate"])  # its last run only deletes
@@ -26,7 +26,7 @@ def test_a_full_disk_at_any_write_is_one_error_and_deletes_nothing(name: str) ->
     for index in rounds(telling(kinds), [*range(len(writes))]):
         first, left = writes[index], world.copied()
 
-        def at(number: int, operation: Operation, key: str, first: int = first) -> Fault | None:
+        def at(number: int, operation: RequestKind, key: str, first: int = first) -> Fault | None:
             return Fault(FaultKind.DISK_FULL) if number >= first and operation in FILLS else None
 
         watched = Watched(left, at)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.maintenance.tasks import world_of
 from tests.maintenance.world import ISOLATIONS, table
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import Consumer, Producer, Subscription, TxnLog
 from txnlog_testing.stores.counting import CountingStore
 
@@ -104,8 +104,8 @@ def test_neither_an_abort_nor_a_reader_deletes(call: Callable[[TxnLog], None]) -
     log = world.opened(store)
     call(log)
     log.close()
-    deletes = store.counts.count(Operation.DELETE)
-    assert deletes == store.counts.count(Operation.DELETE, KeyClass.PROBE)
+    deletes = store.counts.count(RequestKind.DELETE)
+    assert deletes == store.counts.count(RequestKind.DELETE, KeyClass.PROBE)
 
 
 def deletions(path: Path) -> Iterator[str]:

@@ -35,7 +35,7 @@ from tests.model.removals import Removals
 from txnformat.clock import SystemClock
 from txnformat.store.base import ObjectStore
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import (
     CommitStateUnknownError,
     ConflictError,
@@ -86,7 +86,7 @@ class LogMachine(Removals):
         """Make a call under a fault, and return what the caller was told."""
         if fault is not None and self.has_faults:
             self.plan.next(*ENTRY, fault)
-            self.plan.always(Operation.GET, KeyClass.ENTRY, Fault(FaultKind.FAIL_BEFORE))
+            self.plan.always(RequestKind.GET, KeyClass.ENTRY, Fault(FaultKind.FAIL_BEFORE))
         try:
             act()
             told = "ok"

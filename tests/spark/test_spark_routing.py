@@ -33,7 +33,7 @@ from txnformat.keys import entry_key
 from txnformat.log import TxnLog
 from txnformat.persistent import replace
 from txnformat.store.local import LocalStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog_testing.stores.counting import CountingStore
 from writers.upload import TopicUpload
 
@@ -272,7 +272,7 @@ def test_many_small_topics_are_one_file_each_and_few_are_open_at_a_time(
     rows = table(*((number, names[number % 100]) for number in range(1_000)))
     with counting.measure() as measured:
         found, most_open = upload(writer(path), counting, iter(rows.to_batches(max_chunksize=50)), 4)
-    assert measured.counts.count(Operation.OPEN_WRITE, KeyClass.DATA) == 100
+    assert measured.counts.count(RequestKind.OPEN_WRITE, KeyClass.DATA) == 100
     assert most_open == 4
     assert {topic: sum(file.rows for file in one.files) for topic, one in found.items()} == dict.fromkeys(
         names, 10

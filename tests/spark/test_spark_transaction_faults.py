@@ -17,7 +17,7 @@ from txnformat.core.intents import AppRef, Write
 from txnformat.protocol.commit import CommitSettings
 from txnformat.store.base import ObjectStore
 from txnformat.store.open import open_store
-from txnformat.store.requests import KeyClass, Operation, key_class
+from txnformat.store.requests import KeyClass, RequestKind, key_class
 from txnlog import (
     CommitStateUnknownError,
     ProducerFencedError,
@@ -109,7 +109,7 @@ def test_a_store_that_comes_back_in_time_is_no_error(
     plan = Plan()
     until: list[int] = []
 
-    def fault(operation: Operation, key: str, nth: int) -> Fault | None:
+    def fault(operation: RequestKind, key: str, nth: int) -> Fault | None:
         if until and txn.clock.now().wall_ms > until[0]:
             return None
         return plan(operation, key, nth)

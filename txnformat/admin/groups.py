@@ -18,7 +18,7 @@ from txnformat.core.groups.listing import (
     list_groups,
 )
 from txnformat.core.groups.resets import (
-    OffsetReset,
+    PartitionReset,
     Target,
     as_commits,
     check_resets,
@@ -46,7 +46,7 @@ class GroupReset:
     """Positions of a group that were set, or would be."""
 
     group: str
-    offsets: tuple[OffsetReset, ...]
+    offsets: tuple[PartitionReset, ...]
     """The new positions, by topic and partition."""
     entry: int | None
     """Entry that set them. If None, the call was a dry run."""

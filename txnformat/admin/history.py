@@ -30,12 +30,12 @@ from txnformat.segments.payload import entry_bytes
 from txnformat.types import Outcome
 
 __all__ = [
-    "EndedTransaction",
     "GivenUp",
     "GroupChange",
     "GroupChangeKind",
     "HistoryEntry",
     "TopicChange",
+    "TransactionEnd",
     "read_history",
 ]
 
@@ -49,7 +49,7 @@ LOOK_BACK = 1_000
 T = TypeVar("T")
 
 
-class Run(Protocol):
+class RunSteps(Protocol):
     """Runs steps that only read, and returns what they return."""
 
     def __call__(self, steps: Steps[T], /) -> T: ...
@@ -72,7 +72,7 @@ class TopicChange:
 
 
 @dataclass(frozen=True, slots=True)
-class EndedTransaction:
+class TransactionEnd:
     """A transaction that an entry ended."""
 
     transactional_id: str
@@ -139,7 +139,7 @@ class HistoryEntry:
     """Names of its operations, in order."""
     topics: tuple[TopicChange, ...]
     """The records that the entry appended, by topic name."""
-    transactions: tuple[EndedTransaction, ...]
+    transactions: tuple[TransactionEnd, ...]
     """Transactions that it ended, in order."""
     given_up: tuple[GivenUp, ...]
     """The partitions in which it took all records from prepared transactions, in order."""
@@ -161,7 +161,7 @@ class HistoryEntry:
 
 
 def read_history(
-    state: LogState, run: Run, *, limit: int | None, start: int | None
+    state: LogState, run: RunSteps, *, limit: int | None, start: int | None
 ) -> Iterator[HistoryEntry]:
     """Yield the entries of a log, newest first: at most ``limit`` (at least 1; None: all), from ``start`` (inclusive; None: the log's last) on.
 
@@ -189,7 +189,7 @@ def _check(state: LogState, limit: int | None, start: int | None) -> None:
         raise InvalidInputError(problems, kind="invalid-history-range")
 
 
-def _history(state: LogState, run: Run, limit: int | None, start: int | None) -> Iterator[HistoryEntry]:
+def _history(state: LogState, run: RunSteps, limit: int | None, start: int | None) -> Iterator[HistoryEntry]:
     names = {topic.topic_id: topic.name for topic in state.topics.values()}
     newest = state.entry if start is None else start
     end = -1 if limit is None else max(-1, newest - limit)
@@ -282,7 +282,7 @@ def _described(held: deque[_Told], entry: CommitEntry, names: Mapping[str, str])
 class _Backwards:
     """Reads entries from ``number`` on backwards, each checked against the hash that the one after it has."""
 
-    def __init__(self, run: Run, number: int, expected: str | None) -> None:
+    def __init__(self, run: RunSteps, number: int, expected: str | None) -> None:
         self._run = run
         self._number = self._newest = number
         self._expected = expected
@@ -402,13 +402,13 @@ def _changes(entry: CommitEntry, names: Mapping[str, str]) -> Iterator[TopicChan
         )
 
 
-def _ends(entry: CommitEntry, aborted: set[tuple[int, int]]) -> Iterator[EndedTransaction]:
+def _ends(entry: CommitEntry, aborted: set[tuple[int, int]]) -> Iterator[TransactionEnd]:
     for op in entry.operations:
         match op:
             case EndTxn():
-                yield EndedTransaction(op.transactional_id, op.producer_id, op.epoch, op.outcome, op.cause)
+                yield TransactionEnd(op.transactional_id, op.producer_id, op.epoch, op.outcome, op.cause)
             case InitProducer() if (op.producer_id, op.epoch - 1) in aborted:
-                yield EndedTransaction(
+                yield TransactionEnd(
                     op.transactional_id, op.producer_id, op.epoch - 1, Outcome.ABORT, Cause.INIT
                 )
             case _:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from txnformat.core.intents import CommitResult
 from txnformat.errors import CommitStateUnknownError, ConflictError, StorageError, TxnLogError
 from txnformat.forking import renew_after_fork
-from txnformat.store.requests import KeyClass, Operation, key_class
+from txnformat.store.requests import KeyClass, RequestKind, key_class
 
 __all__ = ["CommitCounter", "CommitCounts", "CommitOutcome", "Summary"]
 
@@ -56,13 +56,13 @@ class CommitCounts:
     """Time from the call of commit to its answer, ms; over all outcomes."""
     group_size: Summary = field(default_factory=Summary)
     """Commits that were decided together, per group."""
-    requests: Mapping[tuple[Operation, KeyClass], int] = field(default_factory=dict)
+    requests: Mapping[tuple[RequestKind, KeyClass], int] = field(default_factory=dict)
     """Requests of the protocol: all but those for segment files. Each attempt counts."""
 
     @property
     def attempts(self) -> int:
         """Return how often an entry was sent to a slot."""
-        return self.requests.get((Operation.CREATE, KeyClass.ENTRY), 0)
+        return self.requests.get((RequestKind.CREATE, KeyClass.ENTRY), 0)
 
 
 class CommitCounter:
@@ -78,9 +78,9 @@ class CommitCounter:
         self._outcomes: Counter[CommitOutcome] = Counter()
         self._wait_ms = Summary()
         self._group_size = Summary()
-        self._requests: Counter[tuple[Operation, KeyClass]] = Counter()
+        self._requests: Counter[tuple[RequestKind, KeyClass]] = Counter()
 
-    def request(self, operation: Operation, key: str) -> None:
+    def request(self, operation: RequestKind, key: str) -> None:
         """Count one request."""
         counted = (operation, key_class(key))
         with self._lock:

@@ -28,7 +28,7 @@ from txnformat.protocol.effects import (
 from txnformat.segments.payload import payload_of
 from txnformat.store.base import CreateOutcome, CreateResult, ObjectStore, make_durable
 from txnformat.store.recent import recent_payloads
-from txnformat.store.requests import Operation
+from txnformat.store.requests import RequestKind
 
 __all__ = ["Driver"]
 
@@ -68,18 +68,18 @@ class Driver:
     def _perform(self, effect: Effect) -> Any:
         match effect:
             case GetObject(key):
-                self._counter.request(Operation.GET, key)
+                self._counter.request(RequestKind.GET, key)
                 data = self.store.get(key)
                 self._keep(key, data)
                 return data
             case CreateObject(key, data):
-                self._counter.request(Operation.CREATE, key)
+                self._counter.request(RequestKind.CREATE, key)
                 return self._create(key, data)
             case PutObject(key, data):
-                self._counter.request(Operation.PUT, key)
+                self._counter.request(RequestKind.PUT, key)
                 return self.store.put(key, data)
             case ListObjects(prefix, start_after):
-                self._counter.request(Operation.LIST, prefix)
+                self._counter.request(RequestKind.LIST, prefix)
                 return list_after(self.store, prefix, start_after)
             case MakeDurable(keys):
                 return make_durable(self.store, keys)

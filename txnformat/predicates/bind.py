@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from txnformat.predicates.tree import Compare, Constant, Member, Node, NullTest, Op, Prefix, all_of, any_of
+from txnformat.predicates.tree import Compare, Constant, IsIn, Node, NullTest, Op, Prefix, all_of, any_of
 
 __all__ = ["Literal", "NotComparableError", "compare", "is_member", "like", "parse_time", "units_per_one"]
 
@@ -133,7 +133,7 @@ def is_member(column: str, type_: pa.DataType, literals: Sequence[Literal], *, n
     if len(alike) < 2:
         return all_of(found) if negated else any_of(found)
     values = sorted({each.value for each in alike})
-    member = Member(column, tuple(values), negated, negated and pt.is_floating(type_))
+    member = IsIn(column, tuple(values), negated, negated and pt.is_floating(type_))
     others = [each for each in found if not (isinstance(each, Compare) and each.op is op)]
     return all_of([*others, member]) if negated else any_of([*others, member])
 

@@ -24,8 +24,8 @@ __all__ = [
     "And",
     "Compare",
     "Constant",
+    "IsIn",
     "Leaf",
-    "Member",
     "Node",
     "NullTest",
     "Op",
@@ -69,7 +69,7 @@ class Compare:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class IsIn:
     """``column [NOT] IN (values)``; never true for a null."""
 
     column: str
@@ -111,7 +111,7 @@ class Or:
     operands: tuple[Node, ...]
 
 
-Leaf = Compare | Member | Prefix | NullTest
+Leaf = Compare | IsIn | Prefix | NullTest
 Node = Leaf | Constant | And | Or
 
 
@@ -147,11 +147,11 @@ def _without_nan(operands: list[Node]) -> list[Node]:
         operand.column
         for operand in operands
         if (isinstance(operand, Compare) and not operand.nan)
-        or (isinstance(operand, Member) and not operand.nan)
+        or (isinstance(operand, IsIn) and not operand.nan)
     }
     return [
         replace(operand, nan=False)
-        if isinstance(operand, Compare | Member) and operand.nan and operand.column in excluded
+        if isinstance(operand, Compare | IsIn) and operand.nan and operand.column in excluded
         else operand
         for operand in operands
     ]
@@ -217,7 +217,7 @@ def _evaluate(
         case Compare(name, op, value, nan):
             found = _COMPARE[op](column(name), _scalar(value, types[name]))
             return pc.or_kleene(found, pc.is_nan(column(name))) if nan else found
-        case Member(name, values, negated, _):
+        case IsIn(name, values, negated, _):
             found = pc.is_in(column(name), value_set=_value_set(values, types[name]))
             # is_in answers false for a null, and NaN is none of the values.
             return pc.and_kleene(pc.invert(found), pc.is_valid(column(name))) if negated else found

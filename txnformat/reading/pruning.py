@@ -25,8 +25,8 @@ from txnformat.predicates.tree import (
     And,
     Compare,
     Constant,
+    IsIn,
     Leaf,
-    Member,
     Node,
     NullTest,
     Op,
@@ -109,7 +109,7 @@ def _leaf_may_match(leaf: Leaf, bounds: Bounds) -> Mask:
             return bounds.nulls if is_null else bounds.values
         case Compare(_, op, value, nan):
             return bounds.values & (nan | ~bounds.known | _compare(bounds, op, _plain(value)))
-        case Member(_, values, negated, nan):
+        case IsIn(_, values, negated, nan):
             return bounds.values & (nan | ~bounds.known | _member(bounds, values, negated))
         case Prefix(_, prefix, negated):
             return bounds.values & (~bounds.known | _prefix(bounds, prefix.encode(), negated))

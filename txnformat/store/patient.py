@@ -9,7 +9,7 @@ from typing import TypeVar
 from txnformat.clock import Clock, Ids, Instant, waited_ms
 from txnformat.errors import StorageError
 from txnformat.store.base import ObjectStore
-from txnformat.store.requests import READS, Operation
+from txnformat.store.requests import READS, RequestKind
 from txnformat.store.wrapped import WrappedStore
 
 __all__ = ["PatientStore", "Pauses"]
@@ -68,7 +68,7 @@ class PatientStore(WrappedStore):
     def store_time_ms(self) -> int:
         return self._patiently("the time", self._inner.store_time_ms)
 
-    def _request(self, operation: Operation, key: str, call: Callable[[], T]) -> T:
+    def _request(self, operation: RequestKind, key: str, call: Callable[[], T]) -> T:
         return self._patiently(key, call) if operation in READS else call()
 
     def _patiently(self, what: str, read: Callable[[], T]) -> T:

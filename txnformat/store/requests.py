@@ -6,10 +6,10 @@ from enum import StrEnum
 
 from txnformat import keys
 
-__all__ = ["READS", "KeyClass", "Operation", "key_class"]
+__all__ = ["READS", "KeyClass", "RequestKind", "key_class"]
 
 
-class Operation(StrEnum):
+class RequestKind(StrEnum):
     """An operation of :class:`~txnformat.store.base.ObjectStore` that costs a request."""
 
     GET = "get"
@@ -23,7 +23,7 @@ class Operation(StrEnum):
     DELETE = "delete"
 
 
-READS = frozenset({Operation.GET, Operation.GET_RANGE, Operation.HEAD, Operation.LIST})
+READS = frozenset({RequestKind.GET, RequestKind.GET_RANGE, RequestKind.HEAD, RequestKind.LIST})
 """Operations that change nothing."""
 
 

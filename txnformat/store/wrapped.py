@@ -15,7 +15,7 @@ from txnformat.store.base import (
     make_durable,
     place_of,
 )
-from txnformat.store.requests import Operation
+from txnformat.store.requests import RequestKind
 from txnformat.store.unfinished import UnfinishedUpload, discard_upload, unfinished_uploads
 from txnformat.store.versions import keeps_versions
 
@@ -30,7 +30,7 @@ class WrappedStore(ObjectStore):
     def __init__(self, inner: ObjectStore) -> None:
         self._inner = inner
 
-    def _request(self, operation: Operation, key: str, call: Callable[[], Answer]) -> Answer:
+    def _request(self, operation: RequestKind, key: str, call: Callable[[], Answer]) -> Answer:
         """Make one request; of a listing ``key`` is the prefix."""
         return call()
 
@@ -56,44 +56,44 @@ class WrappedStore(ObjectStore):
         return self._inner.store_time_ms()
 
     def get(self, key: str, bytes_max: int | None = None) -> bytes | None:
-        return self._request(Operation.GET, key, lambda: self._inner.get(key, bytes_max))
+        return self._request(RequestKind.GET, key, lambda: self._inner.get(key, bytes_max))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        return self._request(Operation.GET_RANGE, key, lambda: self._inner.get_range(key, start, length))
+        return self._request(RequestKind.GET_RANGE, key, lambda: self._inner.get_range(key, start, length))
 
     def head(self, key: str) -> ObjectInfo | None:
-        return self._request(Operation.HEAD, key, lambda: self._inner.head(key))
+        return self._request(RequestKind.HEAD, key, lambda: self._inner.head(key))
 
     def created_ms(self, key: str) -> int | None:
         """See :func:`~txnformat.store.age.created_ms`."""
-        return self._request(Operation.HEAD, key, lambda: created_ms(self._inner, key))
+        return self._request(RequestKind.HEAD, key, lambda: created_ms(self._inner, key))
 
     def create(self, key: str, data: bytes) -> CreateResult:
-        return self._request(Operation.CREATE, key, lambda: self._inner.create(key, data))
+        return self._request(RequestKind.CREATE, key, lambda: self._inner.create(key, data))
 
     def put(self, key: str, data: bytes) -> None:
-        self._request(Operation.PUT, key, lambda: self._inner.put(key, data))
+        self._request(RequestKind.PUT, key, lambda: self._inner.put(key, data))
 
     def open_write(self, key: str) -> ObjectWriter:
-        return self._request(Operation.OPEN_WRITE, key, lambda: self._inner.open_write(key))
+        return self._request(RequestKind.OPEN_WRITE, key, lambda: self._inner.open_write(key))
 
     def make_durable(self, keys: Sequence[str]) -> None:
         make_durable(self._inner, keys)
 
     def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
-        return self._request(Operation.LIST, prefix, lambda: self._inner.list(prefix, start_after))
+        return self._request(RequestKind.LIST, prefix, lambda: self._inner.list(prefix, start_after))
 
     def delete(self, key: str) -> None:
-        self._request(Operation.DELETE, key, lambda: self._inner.delete(key))
+        self._request(RequestKind.DELETE, key, lambda: self._inner.delete(key))
 
     def unfinished_uploads(self, before_ms: int) -> Sequence[UnfinishedUpload]:
         """See :func:`~txnformat.store.unfinished.unfinished_uploads`."""
-        return self._request(Operation.LIST, "", lambda: unfinished_uploads(self._inner, before_ms))
+        return self._request(RequestKind.LIST, "", lambda: unfinished_uploads(self._inner, before_ms))
 
     def keeps_versions(self) -> bool | None:
         """See :func:`~txnformat.store.versions.keeps_versions`."""
-        return self._request(Operation.HEAD, "", lambda: keeps_versions(self._inner))
+        return self._request(RequestKind.HEAD, "", lambda: keeps_versions(self._inner))
 
     def discard_upload(self, upload: UnfinishedUpload) -> None:
         """See :func:`~txnformat.store.unfinished.discard_upload`."""
-        self._request(Operation.DELETE, upload.key, lambda: discard_upload(self._inner, upload))
+        self._request(RequestKind.DELETE, upload.key, lambda: discard_upload(self._inner, upload))

@@ -35,7 +35,7 @@ from txnformat.protocol.effects import (
 from txnformat.protocol.view import View
 from txnformat.segments import ahead as ahead_module
 from txnformat.store.base import CreateOutcome, CreateResult
-from txnformat.store.requests import Operation
+from txnformat.store.requests import RequestKind
 from txnformat.store.wrapped import WrappedStore
 from txnformat.verify import requests
 from txnlog_testing.simulator.oracle import Oracle, is_definite
@@ -112,7 +112,7 @@ class _SteppedStore(WrappedStore):
         self._process = process
         self._program = program
 
-    def _request(self, operation: Operation, key: str, call: Callable[[], Any]) -> Any:
+    def _request(self, operation: RequestKind, key: str, call: Callable[[], Any]) -> Any:
         return self._program.ask(StoreCall(operation, key, call))
 
     def store_time_ms(self) -> int:

@@ -15,7 +15,7 @@ from txnformat.clock import Instant
 from txnformat.errors import StorageError
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import Operation
+from txnformat.store.requests import RequestKind
 from txnlog_testing.stores.faulty import FAULTS_OF, Fault, FaultKind
 
 __all__ = ["EPOCH_MS", "FaultPlan", "SimStore", "VirtualTime"]
@@ -27,7 +27,7 @@ _CRASHES = (FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER)
 _RARE = frozenset({*_CRASHES, FaultKind.PERMISSION_DENIED, FaultKind.DISK_FULL, FaultKind.READ_ONLY})
 """Kinds that end an attempt for good: too many of them, and nothing interesting follows."""
 
-KINDS_OF: dict[Operation, tuple[FaultKind, ...]] = {
+KINDS_OF: dict[RequestKind, tuple[FaultKind, ...]] = {
     operation: tuple(kind for kind in FaultKind if kind in kinds for _ in range(1 if kind in _RARE else 4))
     for operation, kinds in FAULTS_OF.items()
 }
@@ -96,16 +96,16 @@ class FaultPlan:
         self.rate = rate
         self._hits = hits
 
-    def __call__(self, operation: Operation, key: str, nth: int) -> Fault | None:
+    def __call__(self, operation: RequestKind, key: str, nth: int) -> Fault | None:
         """Return the fault of one request, or None."""
-        weight = 3.0 if operation in (Operation.CREATE, Operation.PUT) else 0.4
+        weight = 3.0 if operation in (RequestKind.CREATE, RequestKind.PUT) else 0.4
         if self._rng.random() >= self.rate * weight:
             return None
         kind = self._rng.choice(KINDS_OF[operation])
         applied = kind is FaultKind.SERVER_ERROR and self._rng.random() < 0.5
         name = f"{kind}, applied" if applied else str(kind)
         self._hits[f"fault {name}"] += 1
-        if operation in (Operation.GET, Operation.LIST):
+        if operation in (RequestKind.GET, RequestKind.LIST):
             self._hits[f"fault of a {operation}"] += 1
         return Fault(kind, applied=applied, status=self._rng.choice((500, 503)))
 

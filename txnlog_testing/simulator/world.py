@@ -34,7 +34,7 @@ from txnformat.protocol.effects import (
     Times,
 )
 from txnformat.store.base import CreateOutcome, CreateResult
-from txnformat.store.requests import Operation
+from txnformat.store.requests import RequestKind
 from txnlog_testing.simulator.store import FaultPlan, SimStore, VirtualTime
 from txnlog_testing.stores.faulty import FaultyStore, SimulatedCrash
 
@@ -65,7 +65,7 @@ class Actor(Protocol):
 class StoreCall(NamedTuple):
     """A request of a process that no effect of the protocol stands for, such as a deletion or a ranged read."""
 
-    operation: Operation
+    operation: RequestKind
     key: str
     make: Callable[[], Any]
     """Makes it, on the process's own store."""

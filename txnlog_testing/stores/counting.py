@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from txnformat.forking import renew_after_fork
 from txnformat.store.base import CreateResult, ObjectStore, ObjectWriter
-from txnformat.store.requests import KeyClass, Operation, key_class
+from txnformat.store.requests import KeyClass, RequestKind, key_class
 from txnformat.store.wrapped import WrappedStore
 from txnformat.store.writer import Writer
 
@@ -23,14 +23,14 @@ __all__ = ["CountingStore", "Measurement", "RequestClass", "RequestCounts"]
 
 Answer = TypeVar("Answer")
 
-_READS = frozenset({Operation.GET, Operation.GET_RANGE})
-_WRITES = frozenset({Operation.CREATE, Operation.PUT, Operation.OPEN_WRITE})
+_READS = frozenset({RequestKind.GET, RequestKind.GET_RANGE})
+_WRITES = frozenset({RequestKind.CREATE, RequestKind.PUT, RequestKind.OPEN_WRITE})
 
 
 class RequestClass(NamedTuple):
     """The classes by which requests are counted."""
 
-    operation: Operation
+    operation: RequestKind
     key_class: KeyClass
 
 
@@ -41,7 +41,7 @@ class RequestCounts:
     requests: Mapping[RequestClass, int] = field(default_factory=dict)
     bytes: Mapping[RequestClass, int] = field(default_factory=dict)
 
-    def count(self, operation: Operation | None = None, key_class: KeyClass | None = None) -> int:
+    def count(self, operation: RequestKind | None = None, key_class: KeyClass | None = None) -> int:
         """Return the number of requests; None stands for all."""
         return _sum(self.requests, None if operation is None else {operation}, key_class)
 
@@ -112,7 +112,7 @@ class CountingStore(WrappedStore):
         finally:
             measurement.end()
 
-    def record(self, operation: Operation, key: str, size: int = 0) -> None:
+    def record(self, operation: RequestKind, key: str, size: int = 0) -> None:
         """Count one request that carried ``size`` bytes."""
         request = RequestClass(operation, key_class(key))
         with self._lock:
@@ -120,7 +120,7 @@ class CountingStore(WrappedStore):
             if size:
                 self._bytes[request] += size
 
-    def _request(self, operation: Operation, key: str, call: Callable[[], Answer]) -> Answer:
+    def _request(self, operation: RequestKind, key: str, call: Callable[[], Answer]) -> Answer:
         answer: Answer | None = None
         try:
             answer = call()
@@ -129,11 +129,11 @@ class CountingStore(WrappedStore):
             self.record(operation, key, len(answer) if isinstance(answer, bytes) else 0)
 
     def create(self, key: str, data: bytes) -> CreateResult:
-        self.record(Operation.CREATE, key, len(data))
+        self.record(RequestKind.CREATE, key, len(data))
         return self._inner.create(key, data)
 
     def put(self, key: str, data: bytes) -> None:
-        self.record(Operation.PUT, key, len(data))
+        self.record(RequestKind.PUT, key, len(data))
         self._inner.put(key, data)
 
     def open_write(self, key: str) -> Writer:
@@ -157,7 +157,7 @@ class _CountingWriter(Writer):
     def close(self) -> None:
         if not self._counted:
             self._counted = True
-            self._store.record(Operation.OPEN_WRITE, self._key, self._size)
+            self._store.record(RequestKind.OPEN_WRITE, self._key, self._size)
         self._inner.close()
 
     def abort(self) -> None:
@@ -166,7 +166,7 @@ class _CountingWriter(Writer):
 
 def _sum(
     numbers: Mapping[RequestClass, int],
-    operations: set[Operation] | frozenset[Operation] | None,
+    operations: set[RequestKind] | frozenset[RequestKind] | None,
     key: KeyClass | None,
 ) -> int:
     return sum(

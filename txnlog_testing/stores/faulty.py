@@ -21,7 +21,7 @@ from typing import Any, NoReturn, TypeVar
 
 from txnformat.errors import InvalidInputError, StorageError, TxnLogError
 from txnformat.store.base import CreateOutcome, CreateResult, ObjectStore, ObjectWriter
-from txnformat.store.requests import Operation
+from txnformat.store.requests import RequestKind
 from txnformat.store.wrapped import WrappedStore
 from txnformat.store.writer import Writer, object_exists
 
@@ -90,15 +90,15 @@ _WRITE_FAULTS = _READ_FAULTS | {
     FaultKind.DISK_FULL,
     FaultKind.READ_ONLY,
 }
-FAULTS_OF: Mapping[Operation, frozenset[FaultKind]] = {
-    Operation.GET: _READ_FAULTS,
-    Operation.GET_RANGE: _READ_FAULTS,
-    Operation.HEAD: _READ_FAULTS,
-    Operation.LIST: _READ_FAULTS,
-    Operation.CREATE: frozenset(FaultKind),
-    Operation.PUT: _WRITE_FAULTS,
-    Operation.OPEN_WRITE: _WRITE_FAULTS - {FaultKind.APPLIED_LATE} | {FaultKind.EXISTS_AFTER_OWN_SUCCESS},
-    Operation.DELETE: _WRITE_FAULTS - {FaultKind.DISK_FULL},
+FAULTS_OF: Mapping[RequestKind, frozenset[FaultKind]] = {
+    RequestKind.GET: _READ_FAULTS,
+    RequestKind.GET_RANGE: _READ_FAULTS,
+    RequestKind.HEAD: _READ_FAULTS,
+    RequestKind.LIST: _READ_FAULTS,
+    RequestKind.CREATE: frozenset(FaultKind),
+    RequestKind.PUT: _WRITE_FAULTS,
+    RequestKind.OPEN_WRITE: _WRITE_FAULTS - {FaultKind.APPLIED_LATE} | {FaultKind.EXISTS_AFTER_OWN_SUCCESS},
+    RequestKind.DELETE: _WRITE_FAULTS - {FaultKind.DISK_FULL},
 }
 """The kinds that each operation can suffer; a plan that asks for another is refused."""
 
@@ -132,17 +132,17 @@ class Fault:
 class Landed:
     """A late request that has arrived."""
 
-    operation: Operation
+    operation: RequestKind
     key: str
     result: CreateResult | None
     """The store's answer to a create; no client received it."""
 
 
-Schedule = Callable[[Operation, str, int], Fault | None]
+Schedule = Callable[[RequestKind, str, int], Fault | None]
 """A plan: operation, key (of a listing: the prefix), number of the call from 1 → the fault, or None."""
 
 
-def no_faults(operation: Operation, key: str, nth: int) -> Fault | None:
+def no_faults(operation: RequestKind, key: str, nth: int) -> Fault | None:
     """Plan nothing."""
     return None
 
@@ -199,7 +199,7 @@ def _wait(event: threading.Event, otherwise: str) -> None:
 
 @dataclass(slots=True)
 class _Pending:
-    operation: Operation
+    operation: RequestKind
     key: str
     apply: Callable[[], object]
     requests_left: int | None
@@ -238,7 +238,7 @@ class FaultyStore(WrappedStore):
         self._counter = counter or FaultCounter()
         self._before_create = before_create
         self._lock = threading.Lock()
-        self._calls: Counter[tuple[Operation, str]] = Counter()
+        self._calls: Counter[tuple[RequestKind, str]] = Counter()
         self._pending: list[_Pending] = []
         self._crashed = False
 
@@ -267,19 +267,19 @@ class FaultyStore(WrappedStore):
     def create(self, key: str, data: bytes) -> CreateResult:
         if self._before_create is not None:
             self._before_create(key)
-        fault = self._begin(Operation.CREATE, key)
+        fault = self._begin(RequestKind.CREATE, key)
         if fault is None:
             return self._inner.create(key, data)
         if fault.kind in _REFUSALS:
-            return CreateResult(CreateOutcome.REFUSED, self._error(fault, Operation.CREATE, key))
-        self.strike(fault, Operation.CREATE, key, lambda: self._inner.create(key, data))
+            return CreateResult(CreateOutcome.REFUSED, self._error(fault, RequestKind.CREATE, key))
+        self.strike(fault, RequestKind.CREATE, key, lambda: self._inner.create(key, data))
         if fault.kind is FaultKind.EXISTS_AFTER_OWN_SUCCESS:
             return CreateResult(CreateOutcome.EXISTS)
-        return CreateResult(CreateOutcome.AMBIGUOUS, self._error(fault, Operation.CREATE, key))
+        return CreateResult(CreateOutcome.AMBIGUOUS, self._error(fault, RequestKind.CREATE, key))
 
     def open_write(self, key: str) -> Writer:
         """Start a streamed upload; its fault may strike here, in a write, or in ``close``."""
-        fault = self._begin(Operation.OPEN_WRITE, key)
+        fault = self._begin(RequestKind.OPEN_WRITE, key)
         if fault is not None and fault.after_bytes == 0:
             self.fail(fault, key)
         return _FaultyWriter(self, key, self._inner.open_write(key), fault)
@@ -299,16 +299,16 @@ class FaultyStore(WrappedStore):
             self._crash()
         if fault.kind is FaultKind.EXISTS_AFTER_OWN_SUCCESS:
             raise object_exists(self.url, key)
-        raise self._error(fault, Operation.OPEN_WRITE, key)
+        raise self._error(fault, RequestKind.OPEN_WRITE, key)
 
-    def _request(self, operation: Operation, key: str, call: Callable[[], Answer]) -> Answer:
+    def _request(self, operation: RequestKind, key: str, call: Callable[[], Answer]) -> Answer:
         fault = self._begin(operation, key)
         if fault is None:
             return call()
         self.strike(fault, operation, key, call)
         raise self._error(fault, operation, key)
 
-    def strike(self, fault: Fault, operation: Operation, key: str, apply: Callable[[], object]) -> None:
+    def strike(self, fault: Fault, operation: RequestKind, key: str, apply: Callable[[], object]) -> None:
         """Do at the store what the fault says, which may be nothing; crash if it says so."""
         if fault.kind is FaultKind.CRASH_BEFORE:
             self._crash()
@@ -325,7 +325,7 @@ class FaultyStore(WrappedStore):
         self._crashed = True
         raise SimulatedCrash("the process ends here")
 
-    def _error(self, fault: Fault, operation: Operation, key: str) -> StorageError:
+    def _error(self, fault: Fault, operation: RequestKind, key: str) -> StorageError:
         where: dict[str, Any] = {"store": self.url, "operation": str(operation), "key": key}
         if fault.kind in _REFUSALS:
             kind, what, hint = _REFUSALS[fault.kind]
@@ -351,7 +351,7 @@ class FaultyStore(WrappedStore):
             )
         return StorageError("no answer came", kind="no-answer", hint=hint, transient=True, **where)
 
-    def _begin(self, operation: Operation, key: str) -> Fault | None:
+    def _begin(self, operation: RequestKind, key: str) -> Fault | None:
         """Let late requests that are due arrive, then ask the plan."""
         self.check_alive()
         with self._lock:
@@ -406,7 +406,7 @@ class _FaultyWriter(Writer):
         if fault is None:
             self._inner.close()
             return
-        self._store.strike(fault, Operation.OPEN_WRITE, self._key, self._inner.close)
+        self._store.strike(fault, RequestKind.OPEN_WRITE, self._key, self._inner.close)
         self._inner.abort()
         self._store.fail(fault, self._key)
 

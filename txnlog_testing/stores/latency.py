@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from txnformat.store.base import ObjectStore
-from txnformat.store.requests import Operation
+from txnformat.store.requests import RequestKind
 from txnformat.store.wrapped import WrappedStore
 
 __all__ = ["FarStore", "LatencyStore"]
@@ -47,8 +47,8 @@ class LatencyStore(FarStore):
     def reads_in_flight(self) -> int:
         return READS_IN_FLIGHT if self._half_seconds else self._inner.reads_in_flight
 
-    def _request(self, operation: Operation, key: str, call: Callable[[], Answer]) -> Answer:
-        if operation is Operation.OPEN_WRITE:
+    def _request(self, operation: RequestKind, key: str, call: Callable[[], Answer]) -> Answer:
+        if operation is RequestKind.OPEN_WRITE:
             return call()
         time.sleep(self._half_seconds)
         answer = call()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from txnformat.store.base import ObjectStore, ObjectWriter
-from txnformat.store.requests import Operation
+from txnformat.store.requests import RequestKind
 from txnformat.store.wrapped import WrappedStore
 from txnformat.store.writer import Writer
 
@@ -78,7 +78,7 @@ class SignallingStore(WrappedStore):
         if not self._left.wait(NOTICED_SECONDS_MAX):
             self.is_unnoticed = True
 
-    def _request(self, operation: Operation, key: str, call: Callable[[], Answer]) -> Answer:
+    def _request(self, operation: RequestKind, key: str, call: Callable[[], Answer]) -> Answer:
         return self._pass(call)
 
     def open_write(self, key: str) -> ObjectWriter:

@@ -16,7 +16,7 @@ from txnformat.core.state import LogState
 from txnformat.core.transactions.hanging import HoldCause, find_hanging
 from txnformat.core.transactions.state import LastEnd, TransactionStatus
 from txnformat.persistent import replace
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnformat.types import Outcome, TopicPartition
 from txnlog import (
     InvalidInputError,
@@ -292,7 +292,7 @@ def test_an_abort_by_prefix_ends_all_in_one_entry_and_leaves_prepared_ones(actor
     assert outcomes(would) == {"job-1": "would-abort", "job-2": "prepared", "job-x": "would-abort"}
     with actors.store.measure() as requests:
         done = actors.tools.abort(prefix="job-")
-    assert requests.counts.count(Operation.CREATE, KeyClass.ENTRY) == 1
+    assert requests.counts.count(RequestKind.CREATE, KeyClass.ENTRY) == 1
     assert outcomes(done) == {"job-1": "aborted", "job-2": "prepared", "job-x": "aborted"}
     assert actors.log.state.undecided == {"job-2", "other"}
 

@@ -12,7 +12,7 @@ import pytest
 
 from txnformat.errors import InvalidInputError
 from txnformat.predicates.sql import WHERE_CHARS_MAX, compile_where
-from txnformat.predicates.tree import And, Compare, Constant, Member, NullTest, Op, Or, Predicate, Prefix
+from txnformat.predicates.tree import And, Compare, Constant, IsIn, NullTest, Op, Or, Predicate, Prefix
 
 COLUMNS = {
     "i": pa.int64(),
@@ -63,7 +63,7 @@ def root(text: str) -> object:
         ("f > 1", Compare("f", Op.GT, 1.0, nan=True)),
         ("f > 1 AND f < 2", And((Compare("f", Op.GT, 1.0), Compare("f", Op.LT, 2.0)))),
         ("NOT f < 1", Compare("f", Op.GE, 1.0, nan=True)),
-        ("f NOT IN (1, 2)", Member("f", (1.0, 2.0), negated=True, nan=True)),
+        ("f NOT IN (1, 2)", IsIn("f", (1.0, 2.0), negated=True, nan=True)),
         ("g = 0.1", Constant(False)),  # no float of 32 bits is the double 0.1
         ("g = 0.5", Compare("g", Op.EQ, 0.5)),
         ("g < 1e300", Compare("g", Op.LT, math.inf)),
@@ -91,10 +91,10 @@ def root(text: str) -> object:
         ("ts = TIMESTAMP '2026-01-01 14:00+2'", Compare("ts", Op.EQ, NOON)),
         ("ts = '2026-01-01 12:00:00 UTC'", Compare("ts", Op.EQ, NOON)),
         ("local > DATE '2026-01-01'", Compare("local", Op.GE, NOON - 43_199_999_999)),
-        ("`mixed case` IN (3, 1, 3)", Member("Mixed Case", (1, 3))),
+        ("`mixed case` IN (3, 1, 3)", IsIn("Mixed Case", (1, 3))),
         ("i IN (1, NULL)", Compare("i", Op.EQ, 1)),
         ("i NOT IN (1, NULL)", Constant(False)),
-        ("i NOT IN (1, 2)", Member("i", (1, 2), negated=True)),
+        ("i NOT IN (1, 2)", IsIn("i", (1, 2), negated=True)),
         ("i BETWEEN 1 AND 2", And((Compare("i", Op.GE, 1), Compare("i", Op.LE, 2)))),
         ("i NOT BETWEEN 1 AND 2", Or((Compare("i", Op.LE, 0), Compare("i", Op.GE, 3)))),
         ("list IS NULL", NullTest("list", True)),

@@ -30,7 +30,7 @@ from txnformat.protocol.tail import FILL_IN_MAX, bundle_due, usable_bundle, writ
 from txnformat.protocol.view import View
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation, key_class
+from txnformat.store.requests import KeyClass, RequestKind, key_class
 from txnlog_testing.simulator.hand import Hand
 from txnlog_testing.stores.counting import CountingStore
 
@@ -392,5 +392,5 @@ def test_a_log_opens_through_bundles_where_its_snapshots_are_lost() -> None:
         store.delete(info.key)
     with store.measure() as measured:
         assert state_digest(TxnLog.open(store).state) == expected
-    assert measured.counts.count(Operation.GET, KeyClass.BUNDLE) == 3
-    assert measured.counts.count(Operation.GET, KeyClass.ENTRY) < 50
+    assert measured.counts.count(RequestKind.GET, KeyClass.BUNDLE) == 3
+    assert measured.counts.count(RequestKind.GET, KeyClass.ENTRY) < 50

@@ -11,7 +11,7 @@ from txnformat.reading.commits import CommitWindow, committed_between, committed
 from txnformat.reading.plan import topic_predicate
 from txnformat.reading.rows import read_rows
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import InvalidInputError, NotFoundError, OffsetOutOfRangeError, Producer, TxnLog
 from txnlog_testing.stores.counting import CountingStore
 from writers.bulk import BulkAppend
@@ -67,7 +67,7 @@ def numbers(log: TxnLog, found: CommitWindow) -> list[list[int]]:
 def sidecar_gets(log: TxnLog) -> int:
     """Return how many sidecars were fetched up to now."""
     assert isinstance(log.store, CountingStore)
-    return log.store.counts.count(Operation.GET, KeyClass.SIDECAR)
+    return log.store.counts.count(RequestKind.GET, KeyClass.SIDECAR)
 
 
 # --- what is in a window ---------------------------------------------------------------------------------------------
@@ -337,7 +337,7 @@ def test_counting_opens_no_batch_table_and_a_plan_only_those_in_the_window(log: 
     assert ends[1] is not None
     with store.measure() as planned:
         found = committed_between(opened.sidecars, state, "t", ends[0], ends[1])
-    assert planned.counts.count() == planned.counts.count(Operation.GET, KeyClass.TABLE) == 1
+    assert planned.counts.count() == planned.counts.count(RequestKind.GET, KeyClass.TABLE) == 1
     assert numbers(opened, found) == [[1], []]
 
 
@@ -354,7 +354,7 @@ def test_a_condition_saves_batch_tables(log: TxnLog) -> None:
     entry = log.refresh().entry
     with store.measure() as nothing:
         assert numbers(log, window(log, -1, entry, where="_offset > 100")) == [[], []]
-    assert nothing.counts.count(Operation.GET, KeyClass.TABLE) == 0
+    assert nothing.counts.count(RequestKind.GET, KeyClass.TABLE) == 0
     assert numbers(log, window(log, -1, entry, where="_offset = 1")) == [[1], []]
 
 

@@ -49,7 +49,7 @@ from txnformat.segments.writer import (
     is_uneven,
 )
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import Operation
+from txnformat.store.requests import RequestKind
 from txnformat.types import BatchRecord, FileRecord
 from txnlog_testing.stores.counting import CountingStore
 
@@ -142,7 +142,7 @@ def test_column_chunks_that_overlap_are_refused_before_they_are_fetched(step: in
 
 
 def requests(reader: Any) -> int:
-    return int(reader._object._store.counts.count(Operation.GET_RANGE))
+    return int(reader._object._store.counts.count(RequestKind.GET_RANGE))
 
 
 @pytest.mark.parametrize(("second", "third"), [(4, 4), (8, 12), (44, 4)])

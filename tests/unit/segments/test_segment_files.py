@@ -33,7 +33,7 @@ from txnformat.segments.writer import CHUNK_CRC32_KEY, DICTIONARY_ROWS_MIN, Segm
 from txnformat.store.base import ObjectStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import Operation
+from txnformat.store.requests import RequestKind
 from txnformat.store.writer import Writer
 from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord
 from txnlog_testing.stores.counting import CountingStore
@@ -231,7 +231,7 @@ def test_only_asked_row_groups_and_columns_are_fetched() -> None:
     assert found.num_rows == 14 * 20_000
     fetched = measured.counts.bytes_read()
     assert asked + file.footer_bytes <= fetched <= 1.02 * (asked + file.footer_bytes)
-    assert measured.counts.count() == measured.counts.count(Operation.GET_RANGE) == 15
+    assert measured.counts.count() == measured.counts.count(RequestKind.GET_RANGE) == 15
 
 
 def test_adjacent_chunks_are_one_request() -> None:
@@ -294,8 +294,8 @@ def _groups(store: ObjectStore, file: FileRecord) -> list[Any]:
 
 
 def test_a_failed_upload_keeps_its_error_and_ends_the_writer() -> None:
-    def plan(operation: Operation, key: str, call: int) -> Fault | None:
-        return Fault(FaultKind.DISK_FULL) if operation is Operation.OPEN_WRITE else None
+    def plan(operation: RequestKind, key: str, call: int) -> Fault | None:
+        return Fault(FaultKind.DISK_FULL) if operation is RequestKind.OPEN_WRITE else None
 
     store = FaultyStore(MemoryStore(), plan)
     with pytest.raises(StorageError):

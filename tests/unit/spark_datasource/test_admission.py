@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_datasource.stream.admission import Backlog, granted
+from spark_datasource.stream.admission import Available, granted
 
 
-def backlog(*sizes: int, start: int = 100) -> Backlog:
+def backlog(*sizes: int, start: int = 100) -> Available:
     """A partition with batches of ten offsets, of these sizes."""
     offsets = start + 10 * np.arange(len(sizes) + 1)
-    return Backlog(offsets, np.concatenate(([0], np.cumsum(sizes))).astype(np.int64))
+    return Available(offsets, np.concatenate(([0], np.cumsum(sizes))).astype(np.int64))
 
 
-def lagging(*lags: int) -> list[Backlog]:
-    return [Backlog(np.array([5, 5 + lag], np.int64), np.zeros(2, np.int64)) for lag in lags]
+def lagging(*lags: int) -> list[Available]:
+    return [Available(np.array([5, 5 + lag], np.int64), np.zeros(2, np.int64)) for lag in lags]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from txnformat.columns.multiset import Multiset, multiset_of
 from txnformat.core.entry import decode_entry
 from txnformat.core.intents import AppRef, Write
 from txnformat.core.operations import Append, AppendedPartition, AppVersion
-from txnformat.core.operations import Operation as LogOperation
+from txnformat.core.operations import Operation as Operation
 from txnformat.errors import InvalidInputError, StaleAppVersionError
 from txnformat.keys import entry_key
 from txnformat.log import TxnLog
@@ -354,7 +354,7 @@ def test_rows_of_a_version_that_did_not_say_what_it_wrote_are_counted(
     """Those of its own intent, not of others in the same entry."""
     part = AppendedPartition(0, 5, 1, "0" * 16, 1, 0, 0, base_sequence=-1, base_offset=0)
     app = AppRef("spark-batch", "t/job", 7)
-    held: tuple[LogOperation, ...] = (
+    held: tuple[Operation, ...] = (
         *(
             Append(
                 topic_id="t",

@@ -36,7 +36,7 @@ from txnformat.log import TxnLog
 from txnformat.persistent import replace
 from txnformat.protocol.commit import CommitSettings
 from txnformat.store.local import LocalStore
-from txnformat.store.requests import Operation
+from txnformat.store.requests import RequestKind
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 from writers.job import JobProducer
 
@@ -303,9 +303,9 @@ def test_an_unclear_commit_is_repeated_with_the_same_intent(log: TxnLog, path: s
 
     creates = 0
 
-    def plan(operation: Operation, name: str, call: int) -> Fault | None:
+    def plan(operation: RequestKind, name: str, call: int) -> Fault | None:
         nonlocal creates
-        if name == key and operation is Operation.CREATE:
+        if name == key and operation is RequestKind.CREATE:
             creates = call
             return Fault(FaultKind.APPLIED_LOST_ANSWER)
         return Fault(FaultKind.FAIL_BEFORE) if name == key and 1 <= creates <= unclear else None

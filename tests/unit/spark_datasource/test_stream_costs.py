@@ -12,15 +12,15 @@ from bench.spark.workers import Worker
 from spark_datasource.options.read import parse_read_options
 from spark_datasource.stream.followed_log import FollowedLog
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import TxnLog
 from txnlog_testing.stores.counting import CountingStore, RequestClass, RequestCounts
 from txnlog_testing.stores.latency import FarStore
 
-ENTRY_GET = RequestClass(Operation.GET, KeyClass.ENTRY)
-ENTRY_PUT = RequestClass(Operation.CREATE, KeyClass.ENTRY)
-DATA_GET = RequestClass(Operation.GET_RANGE, KeyClass.DATA)
-DATA_PUT = RequestClass(Operation.OPEN_WRITE, KeyClass.DATA)
+ENTRY_GET = RequestClass(RequestKind.GET, KeyClass.ENTRY)
+ENTRY_PUT = RequestClass(RequestKind.CREATE, KeyClass.ENTRY)
+DATA_GET = RequestClass(RequestKind.GET_RANGE, KeyClass.DATA)
+DATA_PUT = RequestClass(RequestKind.OPEN_WRITE, KeyClass.DATA)
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,8 @@ def test_costs_are_requests_times_prices() -> None:
             DATA_GET: 2,
             ENTRY_PUT: 1,
             DATA_PUT: 1,
-            RequestClass(Operation.LIST, KeyClass.ENTRY): 1,
-            RequestClass(Operation.DELETE, KeyClass.DATA): 9,
+            RequestClass(RequestKind.LIST, KeyClass.ENTRY): 1,
+            RequestClass(RequestKind.DELETE, KeyClass.DATA): 9,
         }
     )
     assert looked(counts) == {"read": 7, "write": 3}

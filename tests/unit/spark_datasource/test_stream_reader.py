@@ -26,7 +26,7 @@ from tests.unit.spark_datasource.reading import (
 )
 from txnformat.errors import InvalidInputError, NotFoundError
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import Producer, TxnLog
 from txnlog_testing.stores.counting import CountingStore
 from txnlog_testing.stores.latency import FarStore
@@ -149,7 +149,7 @@ def test_an_idle_trigger_is_one_get_and_comes_a_second_after_the_one_before(
             for _ in range(20):
                 assert travelled(reader.latestOffset(begin, ALL)) == begin
                 reader.reportLatestOffset()
-        assert measured.counts.count() == measured.counts.count(Operation.GET) == 20
+        assert measured.counts.count() == measured.counts.count(RequestKind.GET) == 20
         assert clock.slept == [1.0] * 20
 
 
@@ -185,7 +185,7 @@ def test_what_was_read_to_its_end_is_not_looked_at_again_in_commit_order(
     again = start(order="commit")
     with memory_log.store.measure() as measured:
         assert read(again, memory_log, begin, end) == [8]
-    assert measured.counts.count(Operation.GET, KeyClass.SIDECAR) == 1
+    assert measured.counts.count(RequestKind.GET, KeyClass.SIDECAR) == 1
 
 
 def test_what_concerns_other_topics_is_no_news(memory_log: TxnLog, start: Open) -> None:

@@ -27,14 +27,14 @@ from txnformat.keys import entry_key
 from txnformat.log import TxnLog
 from txnformat.protocol.commit import CommitSettings
 from txnformat.store.local import LocalStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog_testing.stores.counting import RequestClass
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
 PLAIN = pa.schema([("n", pa.int64()), ("text", pa.string())])
-DATA_PUT = RequestClass(Operation.OPEN_WRITE, KeyClass.DATA)
-ENTRY_PUT = RequestClass(Operation.CREATE, KeyClass.ENTRY)
-ENTRY_GET = RequestClass(Operation.GET, KeyClass.ENTRY)
+DATA_PUT = RequestClass(RequestKind.OPEN_WRITE, KeyClass.DATA)
+ENTRY_PUT = RequestClass(RequestKind.CREATE, KeyClass.ENTRY)
+ENTRY_GET = RequestClass(RequestKind.GET, KeyClass.ENTRY)
 
 
 # --- what a batch is, and costs --------------------------------------------------------------------------------------
@@ -152,9 +152,9 @@ def test_an_unclear_commit_is_handed_in_again_and_a_restart_finds_it(
     key = entry_key(log.refresh().entry + 1)
     creates = 0
 
-    def plan(operation: Operation, name: str, call: int) -> Fault | None:
+    def plan(operation: RequestKind, name: str, call: int) -> Fault | None:
         nonlocal creates
-        if name == key and operation is Operation.CREATE:
+        if name == key and operation is RequestKind.CREATE:
             creates = call
             return Fault(FaultKind.APPLIED_LOST_ANSWER)
         return Fault(FaultKind.FAIL_BEFORE) if name == key and 1 <= creates <= unclear else None

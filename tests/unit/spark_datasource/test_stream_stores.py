@@ -15,7 +15,7 @@ from txnformat.log import TxnLog
 from txnformat.protocol.commit import CommitSettings
 from txnformat.store.local import LocalStore
 from txnformat.store.posix import Posix
-from txnformat.store.requests import Operation
+from txnformat.store.requests import RequestKind
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
 
@@ -28,11 +28,11 @@ def test_what_was_unclear_stays_unclear_when_the_store_then_refuses(
     key = entry_key(log.refresh().entry + 1)
     sent = 0
 
-    def plan(operation: Operation, name: str, call: int) -> Fault | None:
+    def plan(operation: RequestKind, name: str, call: int) -> Fault | None:
         nonlocal sent
         if name != key:
             return None
-        if operation is Operation.CREATE:
+        if operation is RequestKind.CREATE:
             sent = call
             unclear = FaultKind.APPLIED_LOST_ANSWER if lands else FaultKind.FAIL_BEFORE
             return Fault(unclear if call == 1 else FaultKind.PERMISSION_DENIED)
@@ -55,8 +55,8 @@ def test_a_refusal_without_anything_unclear_before_is_told_as_it_is(
 ) -> None:
     query.write(0, table(1))
 
-    def plan(operation: Operation, name: str, call: int) -> Fault | None:
-        is_entry = operation is Operation.CREATE and name.endswith(".json")
+    def plan(operation: RequestKind, name: str, call: int) -> Fault | None:
+        is_entry = operation is RequestKind.CREATE and name.endswith(".json")
         return Fault(FaultKind.DISK_FULL) if is_entry else None
 
     full = TxnLog.open(FaultyStore(LocalStore(path), plan))

@@ -9,7 +9,7 @@ import pytest
 from txnformat import keys
 from txnformat.errors import NotFoundError, StorageError
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation, key_class
+from txnformat.store.requests import KeyClass, RequestKind, key_class
 from txnlog_testing.stores.counting import CountingStore, RequestClass, RequestCounts
 
 UUID = "00000000-0000-4000-8000-000000000000"
@@ -52,19 +52,19 @@ def test_each_operation_is_one_request_whatever_its_outcome() -> None:
     store.delete(entry)
     counts = store.counts
     assert counts.requests == {
-        RequestClass(Operation.GET, KeyClass.ENTRY): 2,
-        RequestClass(Operation.CREATE, KeyClass.ENTRY): 2,
-        RequestClass(Operation.GET_RANGE, KeyClass.ENTRY): 1,
-        RequestClass(Operation.GET_RANGE, KeyClass.OTHER): 1,
-        RequestClass(Operation.HEAD, KeyClass.ENTRY): 1,
-        RequestClass(Operation.PUT, KeyClass.LATEST): 1,
-        RequestClass(Operation.LIST, KeyClass.ENTRY): 1,
-        RequestClass(Operation.DELETE, KeyClass.ENTRY): 1,
+        RequestClass(RequestKind.GET, KeyClass.ENTRY): 2,
+        RequestClass(RequestKind.CREATE, KeyClass.ENTRY): 2,
+        RequestClass(RequestKind.GET_RANGE, KeyClass.ENTRY): 1,
+        RequestClass(RequestKind.GET_RANGE, KeyClass.OTHER): 1,
+        RequestClass(RequestKind.HEAD, KeyClass.ENTRY): 1,
+        RequestClass(RequestKind.PUT, KeyClass.LATEST): 1,
+        RequestClass(RequestKind.LIST, KeyClass.ENTRY): 1,
+        RequestClass(RequestKind.DELETE, KeyClass.ENTRY): 1,
     }
     assert counts.count() == 10
-    assert counts.count(Operation.GET) == 2
+    assert counts.count(RequestKind.GET) == 2
     assert counts.count(key_class=KeyClass.ENTRY) == 8
-    assert counts.count(Operation.PUT, KeyClass.ENTRY) == 0
+    assert counts.count(RequestKind.PUT, KeyClass.ENTRY) == 0
     assert counts.bytes_read() == counts.bytes_read(KeyClass.ENTRY) == 7
     assert counts.bytes_written() == 10
     assert counts.bytes_written(KeyClass.LATEST) == 2
@@ -82,7 +82,7 @@ def test_a_stream_is_one_request_when_it_is_closed() -> None:
     taken.write(b"4")
     with pytest.raises(StorageError):
         taken.close()
-    assert store.counts.count(Operation.OPEN_WRITE) == store.counts.count() == 2
+    assert store.counts.count(RequestKind.OPEN_WRITE) == store.counts.count() == 2
     assert store.counts.bytes_written() == 4
 
 
@@ -96,8 +96,8 @@ def test_a_measurement_holds_what_its_block_did() -> None:
     store.get("a")
     assert measured.counts.count() == 2
     assert measured.counts.requests == {
-        RequestClass(Operation.PUT, KeyClass.OTHER): 1,
-        RequestClass(Operation.GET, KeyClass.OTHER): 1,
+        RequestClass(RequestKind.PUT, KeyClass.OTHER): 1,
+        RequestClass(RequestKind.GET, KeyClass.OTHER): 1,
     }
     assert (measured.counts.bytes_read(), measured.counts.bytes_written()) == (3, 3)
 
@@ -115,7 +115,7 @@ def test_no_request_of_many_threads_is_missed() -> None:
     store = CountingStore(MemoryStore())
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: store.create(f"a/{number}", b"12"), range(800)))
-    assert store.counts.count(Operation.CREATE) == 800
+    assert store.counts.count(RequestKind.CREATE) == 800
     assert store.counts.bytes_written() == 1600
 
 

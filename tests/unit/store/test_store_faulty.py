@@ -12,7 +12,7 @@ from txnformat.errors import InvalidInputError, StorageError
 from txnformat.store.base import CreateOutcome
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import Operation
+from txnformat.store.requests import RequestKind
 from txnlog_testing.stores.faulty import (
     FAULTS_OF,
     Fault,
@@ -26,16 +26,16 @@ from txnlog_testing.stores.faulty import (
 )
 
 
-def _first(fault: Fault, *operations: Operation) -> Schedule:
+def _first(fault: Fault, *operations: RequestKind) -> Schedule:
     """Plan one fault for the first call of each key."""
 
-    def schedule(operation: Operation, key: str, nth: int) -> Fault | None:
+    def schedule(operation: RequestKind, key: str, nth: int) -> Fault | None:
         return fault if nth == 1 and (not operations or operation in operations) else None
 
     return schedule
 
 
-def _stores(fault: Fault, *operations: Operation) -> tuple[MemoryStore, FaultyStore]:
+def _stores(fault: Fault, *operations: RequestKind) -> tuple[MemoryStore, FaultyStore]:
     inner = MemoryStore()
     return inner, FaultyStore(inner, _first(fault, *operations))
 
@@ -85,7 +85,7 @@ def test_a_fault_of_a_lost_create_does_not_replace() -> None:
 
 @pytest.mark.parametrize("rival", [False, True])
 def test_a_late_create_wins_or_loses_when_it_is_released(rival: bool) -> None:
-    inner, store = _stores(Fault(FaultKind.APPLIED_LATE), Operation.CREATE)
+    inner, store = _stores(Fault(FaultKind.APPLIED_LATE), RequestKind.CREATE)
     assert store.create("a", b"late").outcome is CreateOutcome.AMBIGUOUS
     assert store.get("a") is None
     assert store.pending == 1
@@ -93,7 +93,7 @@ def test_a_late_create_wins_or_loses_when_it_is_released(rival: bool) -> None:
         inner.create("a", b"rival")
     (landed,) = store.release()
     assert isinstance(landed, Landed)
-    assert (landed.operation, landed.key) == (Operation.CREATE, "a")
+    assert (landed.operation, landed.key) == (RequestKind.CREATE, "a")
     assert landed.result is not None
     assert landed.result.outcome is (CreateOutcome.EXISTS if rival else CreateOutcome.CREATED)
     assert inner.get("a") == (b"rival" if rival else b"late")
@@ -101,7 +101,7 @@ def test_a_late_create_wins_or_loses_when_it_is_released(rival: bool) -> None:
 
 
 def test_a_late_create_lands_before_the_request_it_was_planned_for() -> None:
-    inner, store = _stores(Fault(FaultKind.APPLIED_LATE, late_by=2), Operation.CREATE)
+    inner, store = _stores(Fault(FaultKind.APPLIED_LATE, late_by=2), RequestKind.CREATE)
     store.create("a", b"late")
     assert store.get("a") is None
     assert store.get("a") == b"late"
@@ -110,7 +110,7 @@ def test_a_late_create_lands_before_the_request_it_was_planned_for() -> None:
 
 
 def test_late_puts_and_deletes_land_in_order() -> None:
-    inner, store = _stores(Fault(FaultKind.APPLIED_LATE), Operation.PUT, Operation.DELETE)
+    inner, store = _stores(Fault(FaultKind.APPLIED_LATE), RequestKind.PUT, RequestKind.DELETE)
     inner.put("b", b"there")
     calls: list[Callable[[], object]] = [lambda: store.put("a", b"late"), lambda: store.delete("b")]
     for call in calls:
@@ -118,7 +118,7 @@ def test_late_puts_and_deletes_land_in_order() -> None:
             call()
         assert caught.value.transient
     assert (inner.get("a"), inner.get("b")) == (None, b"there")
-    assert [landed.operation for landed in store.release()] == [Operation.PUT, Operation.DELETE]
+    assert [landed.operation for landed in store.release()] == [RequestKind.PUT, RequestKind.DELETE]
     assert (inner.get("a"), inner.get("b")) == (b"late", None)
 
 
@@ -126,7 +126,7 @@ def test_late_puts_and_deletes_land_in_order() -> None:
     ("kind", "applied"), [(FaultKind.CRASH_BEFORE, False), (FaultKind.CRASH_AFTER, True)]
 )
 def test_after_a_crash_the_process_can_do_nothing_more(kind: FaultKind, applied: bool) -> None:
-    inner, store = _stores(Fault(kind), Operation.CREATE)
+    inner, store = _stores(Fault(kind), RequestKind.CREATE)
     with pytest.raises(SimulatedCrash):
         store.create("a", b"x")
     assert (inner.get("a") is not None) == applied
@@ -259,9 +259,9 @@ def test_a_stream_that_fails_when_it_is_closed(kind: FaultKind, visible: bool, e
 
 
 def test_the_plan_sees_operation_key_and_number() -> None:
-    seen: list[tuple[Operation, str, int]] = []
+    seen: list[tuple[RequestKind, str, int]] = []
 
-    def schedule(operation: Operation, key: str, nth: int) -> Fault | None:
+    def schedule(operation: RequestKind, key: str, nth: int) -> Fault | None:
         seen.append((operation, key, nth))
         return None
 
@@ -272,11 +272,11 @@ def test_the_plan_sees_operation_key_and_number() -> None:
     store.list("a", "b")
     store.open_write("a").close()
     assert seen == [
-        (Operation.GET, "a", 1),
-        (Operation.GET, "b", 1),
-        (Operation.GET, "a", 2),
-        (Operation.LIST, "a", 1),
-        (Operation.OPEN_WRITE, "a", 1),
+        (RequestKind.GET, "a", 1),
+        (RequestKind.GET, "b", 1),
+        (RequestKind.GET, "a", 2),
+        (RequestKind.LIST, "a", 1),
+        (RequestKind.OPEN_WRITE, "a", 1),
     ]
 
 
@@ -289,8 +289,8 @@ def test_an_impossible_fault_is_refused_and_not_counted() -> None:
 
 
 def test_every_kind_can_strike_a_create_and_every_operation_has_kinds() -> None:
-    assert FAULTS_OF[Operation.CREATE] == set(FaultKind)
-    assert set(FAULTS_OF) == set(Operation)
+    assert FAULTS_OF[RequestKind.CREATE] == set(FaultKind)
+    assert set(FAULTS_OF) == set(RequestKind)
 
 
 def test_stores_can_share_a_counter() -> None:

@@ -17,7 +17,7 @@ from txnformat.errors import StorageError
 from txnformat.segments.reader import SegmentFileReader
 from txnformat.store.base import ObjectStore
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import Operation
+from txnformat.store.requests import RequestKind
 from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 from writers import upload as upload_module
@@ -177,8 +177,8 @@ def test_more_than_1000_batches_go_to_one_table(count: int) -> None:
     "kind", [FaultKind.FAIL_BEFORE, FaultKind.APPLIED_LOST_ANSWER, FaultKind.CONFLICT_409]
 )
 def test_a_batch_table_whose_answer_is_lost_is_there_nevertheless(kind: FaultKind) -> None:
-    def once(operation: Operation, key: str, nth: int) -> Fault | None:
-        return Fault(kind) if operation is Operation.CREATE and nth == 1 else None
+    def once(operation: RequestKind, key: str, nth: int) -> Fault | None:
+        return Fault(kind) if operation is RequestKind.CREATE and nth == 1 else None
 
     store = FaultyStore(MemoryStore(), once)
     batches = tuple(record(0, 0) for _ in range(1_001))
@@ -188,8 +188,8 @@ def test_a_batch_table_whose_answer_is_lost_is_there_nevertheless(kind: FaultKin
 
 
 def test_a_full_disk_refuses_the_batch_table() -> None:
-    def full(operation: Operation, key: str, nth: int) -> Fault | None:
-        return Fault(FaultKind.DISK_FULL) if operation is Operation.CREATE else None
+    def full(operation: RequestKind, key: str, nth: int) -> Fault | None:
+        return Fault(FaultKind.DISK_FULL) if operation is RequestKind.CREATE else None
 
     batches = tuple(record(0, 0) for _ in range(1_001))
     with pytest.raises(StorageError) as caught:
@@ -212,8 +212,8 @@ def test_a_full_disk_refuses_the_batch_table() -> None:
     ],
 )
 def test_a_close_without_an_answer_is_looked_up(kind: FaultKind, there: bool) -> None:
-    def once(operation: Operation, key: str, nth: int) -> Fault | None:
-        return Fault(kind) if operation is Operation.OPEN_WRITE else None
+    def once(operation: RequestKind, key: str, nth: int) -> Fault | None:
+        return Fault(kind) if operation is RequestKind.OPEN_WRITE else None
 
     store = FaultyStore(MemoryStore(), once)
     files = upload(store)
@@ -231,8 +231,8 @@ def test_another_object_under_the_key_is_not_taken_for_ours(at: int, more: bytes
     """Size and end decide: one of the same size that ends differently, or a longer one, is somebody else's."""
     inner = MemoryStore()
 
-    def lost(operation: Operation, key: str, nth: int) -> Fault | None:
-        return Fault(FaultKind.FAIL_BEFORE) if operation is Operation.OPEN_WRITE else None
+    def lost(operation: RequestKind, key: str, nth: int) -> Fault | None:
+        return Fault(FaultKind.FAIL_BEFORE) if operation is RequestKind.OPEN_WRITE else None
 
     store = FaultyStore(inner, lost)
     twin = upload(inner)
@@ -256,13 +256,13 @@ class EvenIds(SystemIds):
 class Striking:
     """Requests of one kind fail: the first of them, or all."""
 
-    def __init__(self, operation: Operation, fault: Fault, times: int) -> None:
+    def __init__(self, operation: RequestKind, fault: Fault, times: int) -> None:
         self.requests = 0
         self._operation = operation
         self._fault = fault
         self._times = times
 
-    def __call__(self, operation: Operation, key: str, nth: int) -> Fault | None:
+    def __call__(self, operation: RequestKind, key: str, nth: int) -> Fault | None:
         if operation is not self._operation:
             return None
         self.requests += 1
@@ -290,7 +290,7 @@ LASTING = [
 @pytest.mark.parametrize("fault", PASSING, ids=str)
 def test_a_file_that_fails_for_now_is_uploaded_anew(fault: Fault) -> None:
     """After a failure of any step the bytes are written again under the same key, and the record is that of the object there."""
-    striking, clock, memory = Striking(Operation.OPEN_WRITE, fault, 5), QuickClock(), MemoryStore()
+    striking, clock, memory = Striking(RequestKind.OPEN_WRITE, fault, 5), QuickClock(), MemoryStore()
     began_ms = clock.now().wall_ms
     files = patient(FaultyStore(memory, striking), clock)
     files.add(0, rows(1, 2))
@@ -306,7 +306,7 @@ def test_a_file_that_fails_for_now_is_uploaded_anew(fault: Fault) -> None:
 
 
 def test_a_file_that_goes_on_failing_is_given_up_after_a_minute() -> None:
-    striking, clock = Striking(Operation.OPEN_WRITE, PASSING[0], 1_000), QuickClock()
+    striking, clock = Striking(RequestKind.OPEN_WRITE, PASSING[0], 1_000), QuickClock()
     began_ms = clock.now().wall_ms
     files = patient(FaultyStore(MemoryStore(), striking), clock)
     files.add(0, rows(1))
@@ -319,7 +319,7 @@ def test_a_file_that_goes_on_failing_is_given_up_after_a_minute() -> None:
 
 @pytest.mark.parametrize("fault", LASTING, ids=str)
 def test_what_fails_for_good_is_not_tried_again(fault: Fault) -> None:
-    striking, clock = Striking(Operation.OPEN_WRITE, fault, 1_000), QuickClock()
+    striking, clock = Striking(RequestKind.OPEN_WRITE, fault, 1_000), QuickClock()
     began_ms = clock.now().wall_ms
     files = patient(FaultyStore(MemoryStore(), striking), clock)
 
@@ -335,7 +335,7 @@ def test_what_fails_for_good_is_not_tried_again(fault: Fault) -> None:
 
 def test_a_file_that_is_too_large_to_be_kept_is_not_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upload_module, "KEPT_BYTES", 100)
-    striking, clock = Striking(Operation.OPEN_WRITE, PASSING[0], 1), QuickClock()
+    striking, clock = Striking(RequestKind.OPEN_WRITE, PASSING[0], 1), QuickClock()
     files = patient(FaultyStore(MemoryStore(), striking), clock)
     files.add(0, rows(1))
     with pytest.raises(StorageError):
@@ -343,21 +343,21 @@ def test_a_file_that_is_too_large_to_be_kept_is_not_begun_anew(monkeypatch: pyte
     assert striking.requests == 1
 
 
-@pytest.mark.parametrize("operation", [Operation.CREATE, Operation.GET])
-def test_a_batch_table_that_fails_for_now_is_tried_again_for_a_minute(operation: Operation) -> None:
+@pytest.mark.parametrize("operation", [RequestKind.CREATE, RequestKind.GET])
+def test_a_batch_table_that_fails_for_now_is_tried_again_for_a_minute(operation: RequestKind) -> None:
     batches = tuple(record(0, 0) for _ in range(1_001))
     appends = [topic_append("a", 1, Uploaded((FILE,), batches))]
     for times, requests in ((5, 6), (1_000, 22)):
-        unclear = Striking(Operation.CREATE, Fault(FaultKind.FAIL_BEFORE), times)
+        unclear = Striking(RequestKind.CREATE, Fault(FaultKind.FAIL_BEFORE), times)
         away = Striking(operation, Fault(FaultKind.FAIL_BEFORE), times)
 
         def plan(
-            kind: Operation, key: str, nth: int, unclear: Striking = unclear, away: Striking = away
+            kind: RequestKind, key: str, nth: int, unclear: Striking = unclear, away: Striking = away
         ) -> Fault | None:
             return unclear(kind, key, nth) or (away(kind, key, nth) if away is not unclear else None)
 
         clock = QuickClock()
-        store = FaultyStore(MemoryStore(), unclear if operation is Operation.CREATE else plan)
+        store = FaultyStore(MemoryStore(), unclear if operation is RequestKind.CREATE else plan)
         if times == 5:
             (append,) = with_batch_table(store, EvenIds(), 7, appends, clock=clock)
             assert append.table is not None

@@ -21,7 +21,7 @@ from txnformat.errors import InvalidInputError, OffsetOutOfRangeError, repr_of
 from txnformat.types import TopicPartition
 
 __all__ = [
-    "OffsetReset",
+    "PartitionReset",
     "Place",
     "Shift",
     "Target",
@@ -60,7 +60,7 @@ Target = Place | Shift | int | datetime.datetime | datetime.timedelta | dict[Nam
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetReset:
+class PartitionReset:
     """A position of a group that is set, or would be."""
 
     topic: str
@@ -174,7 +174,7 @@ def plan_resets(
     keys: Sequence[TopicPartition],
     target: Target,
     at_time: Callable[[TopicPartition], int],
-) -> list[OffsetReset]:
+) -> list[PartitionReset]:
     """Return what each position would be set to; ``at_time`` gives the offset of a partition that a target which is a time means.
 
     Raises InvalidInputError of kind ``no-position`` when one without a position is to be shifted.
@@ -209,11 +209,11 @@ def plan_resets(
                 offset = target
             case _:
                 offset = at_time(key)
-        found.append(OffsetReset(name, key.partition, previous, offset))
+        found.append(PartitionReset(name, key.partition, previous, offset))
     return found
 
 
-def check_resets(state: LogState, resets: Sequence[OffsetReset]) -> None:
+def check_resets(state: LogState, resets: Sequence[PartitionReset]) -> None:
     """Raise OffsetOutOfRangeError unless a committed reader can read at every position."""
     wrong = []
     for one in resets:
@@ -238,7 +238,7 @@ def check_resets(state: LogState, resets: Sequence[OffsetReset]) -> None:
     )
 
 
-def as_commits(state: LogState, resets: Sequence[OffsetReset], target: Target) -> tuple[OffsetCommit, ...]:
+def as_commits(state: LogState, resets: Sequence[PartitionReset], target: Target) -> tuple[OffsetCommit, ...]:
     """Return what sets the positions. A shift is relative to the current positions: these must still be the same at the commit."""
     return tuple(
         OffsetCommit(

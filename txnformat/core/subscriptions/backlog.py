@@ -14,10 +14,10 @@ import numpy as np
 from txnformat.core.ranges import NO_RANGES, Ranges
 from txnformat.core.subscriptions.state import PartitionAcks
 
-__all__ = ["Backlog", "backlog_of", "covering"]
+__all__ = ["BacklogCounts", "backlog_of", "covering"]
 
 
-class Backlog(NamedTuple):
+class BacklogCounts(NamedTuple):
     """Records of a partition that a subscription has not acknowledged."""
 
     records: int
@@ -26,10 +26,12 @@ class Backlog(NamedTuple):
     """The number of them acknowledged by a transaction that has not ended."""
 
 
-def backlog_of(acks: PartitionAcks, visible: Ranges) -> Backlog:
+def backlog_of(acks: PartitionAcks, visible: Ranges) -> BacklogCounts:
     """Return how many visible records are not acknowledged; ``visible``: at least all from the mark on and below the last stable offset."""
     wanted = visible.above(acks.mark)
-    return Backlog(wanted.offsets() - acks.acked.common_offsets(wanted), acks.held().common_offsets(wanted))
+    return BacklogCounts(
+        wanted.offsets() - acks.acked.common_offsets(wanted), acks.held().common_offsets(wanted)
+    )
 
 
 def covering(offsets: Iterable[int], visible: Ranges, acknowledged: Ranges, *, since: int = 0) -> Ranges:

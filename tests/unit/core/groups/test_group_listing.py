@@ -12,7 +12,7 @@ from tests.unit.core.memory_log import COMMIT, NOW_MS, ORDERS, rows
 from txnformat.core.groups.listing import GroupStatus, PendingCommit, describe_group, list_groups
 from txnformat.core.groups.operations import PositionCommit
 from txnformat.core.groups.resets import (
-    OffsetReset,
+    PartitionReset,
     Place,
     Shift,
     Target,
@@ -254,10 +254,10 @@ def test_a_position_is_never_moved_to_where_one_can_read() -> None:
     log, (producer,) = with_records()
     log.commit(Write(producer, rows()))
     for offset in (0, 10):
-        check_resets(log.state, [OffsetReset("orders", 0, None, offset)])
+        check_resets(log.state, [PartitionReset("orders", 0, None, offset)])
     for offset in (-1, 11):
         with pytest.raises(OffsetOutOfRangeError) as caught:
-            check_resets(log.state, [OffsetReset("orders", number, None, offset) for number in (0, 1)])
+            check_resets(log.state, [PartitionReset("orders", number, None, offset) for number in (0, 1)])
         values = caught.value.values
         assert (values["got"], values["earliest"], values["latest"]) == (offset, 0, 10)
         assert values["also"] == ["orders-1"]
@@ -266,7 +266,7 @@ def test_a_position_is_never_moved_to_where_one_can_read() -> None:
 def test_only_who_shifts_relies_on_where_the_group_was() -> None:
     log, _ = with_records()
     log.commit(now(4))
-    reset = [OffsetReset("orders", 0, 4, 3)]
+    reset = [PartitionReset("orders", 0, 4, 3)]
     assert as_commits(log.state, reset, Shift(-1))[0].expected == 4
     assert as_commits(log.state, reset, 3)[0].expected is None
     assert as_commits(log.state, reset, 3)[0].key == KEY

@@ -54,8 +54,7 @@ from txnformat.protocol.sealing import UNSEALABLE_BATCHES, seal_due, sealable, s
 from txnformat.reading.plan import plan_read
 from txnformat.reading.sealed import SidecarCache
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass
-from txnformat.store.requests import Operation as RequestKind
+from txnformat.store.requests import KeyClass, RequestKind
 from txnformat.types import (
     FileRecord,
     ObjectRecord,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from txnformat.core.ranges import NO_RANGES, Ranges
-from txnformat.core.subscriptions.backlog import Backlog, backlog_of, covering
+from txnformat.core.subscriptions.backlog import BacklogCounts, backlog_of, covering
 from txnformat.core.subscriptions.state import PartitionAcks, PendingAcks
 
 VISIBLE = Ranges.of([(2, 5), (6, 9), (12, 20)])
@@ -15,19 +15,19 @@ VISIBLE = Ranges.of([(2, 5), (6, 9), (12, 20)])
 @pytest.mark.parametrize(
     ("acks", "expected"),
     [
-        (PartitionAcks(), Backlog(14, 0)),
-        (PartitionAcks(3), Backlog(13, 0)),
-        (PartitionAcks(10), Backlog(8, 0)),
-        (PartitionAcks(20), Backlog(0, 0)),
-        (PartitionAcks(3, Ranges.of([(4, 8), (15, 16)])), Backlog(9, 0)),
-        (PartitionAcks(3, pending={"etl": PendingAcks(Ranges.of([(8, 14)]))}), Backlog(13, 3)),
+        (PartitionAcks(), BacklogCounts(14, 0)),
+        (PartitionAcks(3), BacklogCounts(13, 0)),
+        (PartitionAcks(10), BacklogCounts(8, 0)),
+        (PartitionAcks(20), BacklogCounts(0, 0)),
+        (PartitionAcks(3, Ranges.of([(4, 8), (15, 16)])), BacklogCounts(9, 0)),
+        (PartitionAcks(3, pending={"etl": PendingAcks(Ranges.of([(8, 14)]))}), BacklogCounts(13, 3)),
         (
             PartitionAcks(3, Ranges.of([(6, 7)]), {"etl": PendingAcks(Ranges.of([(12, 13)]), 8)}),
-            Backlog(12, 4),
+            BacklogCounts(12, 4),
         ),
     ],
 )
-def test_a_backlog_counts_records_that_anybody_can_read(acks: PartitionAcks, expected: Backlog) -> None:
+def test_a_backlog_counts_records_that_anybody_can_read(acks: PartitionAcks, expected: BacklogCounts) -> None:
     assert backlog_of(acks, VISIBLE) == expected
 
 

@@ -14,7 +14,7 @@ from tests.unit.core.transactions.staging import staged
 from txnformat.core.intents import Write
 from txnformat.core.transactions.lingering import worker_number
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import InvalidInputError, Producer, ProducerFencedError, TxnLog
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore, SimulatedCrash
 
@@ -26,7 +26,7 @@ class CrashAt:
         self._left = request
         self._kind = kind
 
-    def __call__(self, operation: Operation, key: str, nth: int) -> Fault | None:
+    def __call__(self, operation: RequestKind, key: str, nth: int) -> Fault | None:
         self._left -= 1
         return Fault(self._kind) if self._left == -1 else None
 
@@ -164,7 +164,7 @@ def test_all_ids_of_a_worker_are_ended_in_one_entry_and_a_dry_run_writes_nothing
     assert actors.log.refresh().entry == before
     with actors.store.measure() as requests:
         actors.tools.abort_lingering("job", 4, 1)
-    assert requests.counts.count(Operation.CREATE, KeyClass.ENTRY) == 1
+    assert requests.counts.count(RequestKind.CREATE, KeyClass.ENTRY) == 1
     with actors.store.measure() as requests:
         assert actors.tools.abort_lingering("nobody", 4, 1) == ()
     assert requests.counts.count() == 1

@@ -13,7 +13,7 @@ from txnformat.core.intents import Acks, GroupOffsets, ProducerRef
 from txnformat.errors import AckConflictError, OffsetOutOfRangeError, TxnLogError
 from txnformat.persistent import replace
 
-__all__ = ["AckSource", "Progress"]
+__all__ = ["AckSource", "TransactionInputs"]
 
 logger = logging.getLogger("txnlog")
 
@@ -58,7 +58,7 @@ class _Waiting(NamedTuple):
     acknowledging: tuple[tuple[AckSource, Acks], ...] = ()
 
 
-class Progress:
+class TransactionInputs:
     """Positions and acks that wait for the next entry, and their consumers: one value, which every call replaces."""
 
     def __init__(self) -> None:
