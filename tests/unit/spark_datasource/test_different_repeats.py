@@ -16,15 +16,14 @@ from tests.unit.spark_datasource.stream_steps import FRAME, ROUTED, Cluster, Que
 from txnformat.columns.multiset import Multiset, multiset_of
 from txnformat.core.entry import decode_entry
 from txnformat.core.intents import AppRef, Write
-from txnformat.core.operations import Append, AppendedPartition, AppVersion
-from txnformat.core.operations import Operation as Operation
+from txnformat.core.operations import Append, AppendedPartition, AppVersion, Operation
 from txnformat.errors import InvalidInputError, StaleAppVersionError
 from txnformat.keys import entry_key
 from txnformat.log import TxnLog
-from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog_testing.stores.counting import RequestClass
 
-ENTRY_GET = RequestClass(Operation.GET, KeyClass.ENTRY)
+ENTRY_GET = RequestClass(RequestKind.GET, KeyClass.ENTRY)
 ALLOWED = {"allowDifferentRepeat": "true"}
 
 
