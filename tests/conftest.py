@@ -53,7 +53,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.enviro
 OWN_DRIVERS = ("tests/spark/test_chaos_", "tests/spark/test_fault_")
 
 
-MEANWHILE = "tests/integration/test_s3_faults.py"
+MEANWHILE = "tests/integration/store/test_s3_faults.py"
 """What takes longer than the archive of Spark's classes (tests/jvm.py), which the first Spark test makes."""
 
 LONG = (

@@ -32,9 +32,9 @@ TOOLS = (
 )
 
 TESTS = (
-    *("tests/property", "tests/conformance/test_store_s3.py", "tests/integration/test_s3_one_host.py"),
-    *("tests/integration/test_s3_requests.py", "tests/integration/test_s3_log.py"),
-    *("tests/integration/test_s3_sealing.py", "tests/integration/test_probe.py", "tests/unit"),
+    *("tests/property", "tests/conformance/test_store_s3.py", "tests/integration/store/test_s3_one_host.py"),
+    *("tests/integration/store/test_s3_requests.py", "tests/integration/store/test_s3_log.py"),
+    *("tests/integration/store/test_s3_sealing.py", "tests/integration/store/test_probe.py", "tests/unit"),
 )
 
 OLD = ("-W", "ignore:Series.values returning")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Command
-from tests.integration.truncation_world import BOUNDARY, TruncationWorld, entries_in, one_by_one
+from tests.integration.upkeep.truncation_world import BOUNDARY, TruncationWorld, entries_in, one_by_one
 from txnformat import keys
 from txnformat.core.wire.bundle import decode_bundle
 from txnformat.store.local import LocalStore

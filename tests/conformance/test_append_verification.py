@@ -12,7 +12,7 @@ from tests.conformance.cases import case
 from tests.conformance.chain import ORDERS, Chain
 from tests.conformance.core_log import CoreLog, kinds, rows
 from tests.conformance.scenes import NUMBERS
-from tests.integration.failing import ENTRY, Plan, faulty, read
+from tests.integration.clients.failing import ENTRY, Plan, faulty, read
 from txnformat.core.assemble import assemble
 from txnformat.core.fold import At, apply_operation
 from txnformat.core.intents import AllocateIds, Included, OpenProducer, ProducerRef, Rejected, Write

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance.cases import case
-from tests.integration.failing import BUFFERS, ENTRY, Plan, faulty, read, rows
+from tests.integration.clients.failing import BUFFERS, ENTRY, Plan, faulty, read, rows
 from txnformat.core.groups.operations import OffsetCommit
 from txnformat.core.intents import GroupOffsets, JoinAsMember, Write
 from txnformat.types import TopicPartition

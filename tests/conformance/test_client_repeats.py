@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.conformance.cases import case
-from tests.integration.failing import (
+from tests.integration.clients.failing import (
     BUFFERS,
     ENTRY,
     NUMBERS,

@@ -9,7 +9,7 @@ import pytest
 from tests.conformance.cases import case
 from tests.conformance.core_log import NAME, CoreLog, orders
 from tests.conformance.core_log import rows as some_rows
-from tests.integration.failing import BUFFERS, ENTRY, NUMBERS, Plan, faulty, read, rows
+from tests.integration.clients.failing import BUFFERS, ENTRY, NUMBERS, Plan, faulty, read, rows
 from txnformat import keys
 from txnformat.core.entry import CommitEntry, decode_entry, encode_entry
 from txnformat.core.intents import AllocateIds, ProducerRef, Write

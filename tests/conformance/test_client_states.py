@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.conformance.cases import case
-from tests.integration.failing import BUFFERS, NUMBERS, Plan, faulty, read, rows
+from tests.integration.clients.failing import BUFFERS, NUMBERS, Plan, faulty, read, rows
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, RequestKind

@@ -11,7 +11,7 @@ import pytest
 from tests.conformance.cases import case
 from tests.conformance.core_log import ABORT, COMMIT, NAME
 from tests.conformance.end_txn_table import ERRORS, TABLE, Answer, Epoch
-from tests.integration.failing import NUMBERS, Plan, QuickClock, rows, unclear_commit
+from tests.integration.clients.failing import NUMBERS, Plan, QuickClock, rows, unclear_commit
 from txnformat import keys
 from txnformat.core.entry import decode_entry
 from txnformat.core.intents import EndTransaction, ProducerRef, Write

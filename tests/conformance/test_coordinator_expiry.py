@@ -8,8 +8,8 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.conformance.core_log import ABORT, COMMIT, NAME, CoreLog, rows
-from tests.integration.failing import ENTRY, NUMBERS, Plan, QuickClock, faulty
-from tests.integration.failing import rows as records
+from tests.integration.clients.failing import ENTRY, NUMBERS, Plan, QuickClock, faulty
+from tests.integration.clients.failing import rows as records
 from txnformat.core.entry import decode_entry
 from txnformat.core.fold import apply
 from txnformat.core.intents import AllocateIds, ExpireIdle, Included, OpenProducer, Write

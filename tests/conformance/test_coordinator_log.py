@@ -10,7 +10,7 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.conformance.core_log import ABORT, COMMIT, NAME, CoreLog, orders
-from tests.integration.failing import BUFFERS, ENTRY, Plan, faulty, read, rows, unclear_commit
+from tests.integration.clients.failing import BUFFERS, ENTRY, Plan, faulty, read, rows, unclear_commit
 from txnformat import keys
 from txnformat.core.entry import decode_entry
 from txnformat.core.fold import apply

@@ -7,8 +7,8 @@ import pytest
 from tests.conformance.cases import case
 from tests.conformance.core_log import ABORT, COMMIT, NAME, CoreLog, kinds, rows, staged
 from tests.conformance.epochs import BOUNDARIES, at_epoch
-from tests.integration.failing import BUFFERS, ENTRY, Plan, QuickClock, faulty, read
-from tests.integration.failing import rows as records
+from tests.integration.clients.failing import BUFFERS, ENTRY, Plan, QuickClock, faulty, read
+from tests.integration.clients.failing import rows as records
 from txnformat.core.assemble import assemble
 from txnformat.core.intents import (
     AllocateIds,

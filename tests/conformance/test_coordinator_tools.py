@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.cases import case
-from tests.integration.failing import NUMBERS, QuickClock, rows
+from tests.integration.clients.failing import NUMBERS, QuickClock, rows
 from txnformat.core.intents import ProducerRef, Write
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.log import TxnLog

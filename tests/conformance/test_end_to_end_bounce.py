@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 
 from tests.conformance.cases import case
-from tests.integration.failing import QuickClock
+from tests.integration.clients.failing import QuickClock
 from txnformat.store.base import ObjectStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, RequestKind, key_class

@@ -11,7 +11,7 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.conformance.scenes import BUFFERS, INLINE, NUMBERS, read, rows
-from tests.integration.failing import Plan, faulty, unclear_commit
+from tests.integration.clients.failing import Plan, faulty, unclear_commit
 from txnformat.core.intents import CommitResult, ProducerRef, Write
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.store.local import LocalStore

@@ -14,7 +14,7 @@ import pytest
 from tests.conformance.cases import case
 from tests.conformance.numbered import Numbered
 from tests.conformance.scenes import BUFFERS, INLINE, NUMBERS, open_ids, read
-from tests.integration.failing import Plan, QuickClock, unclear_commit
+from tests.integration.clients.failing import Plan, QuickClock, unclear_commit
 from txnformat import keys
 from txnformat.core.entry import ENTRY_BYTES_MAX
 from txnformat.core.lifecycle.idle import EXPIRED_MAX

@@ -1,7 +1,7 @@
 """Transactions while the store fails: Kafka's timeouts and broken sends, and librdkafka's injected errors.
 
 Upstream brokers go away or answer with errors; here the store does. Time passes only where somebody waits
-(:class:`tests.integration.failing.QuickClock`), so that every deadline comes at once.
+(:class:`tests.integration.clients.failing.QuickClock`), so that every deadline comes at once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.conformance.scenes import BUFFERS, INLINE
-from tests.integration.failing import ENTRY, Plan, faulty, read, rows, unclear_commit
+from tests.integration.clients.failing import ENTRY, Plan, faulty, read, rows, unclear_commit
 from txnformat.store.base import CreateOutcome
 from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance.cases import case
-from tests.integration.consuming import World, drained, numbers
+from tests.integration.consumers.consuming import World, drained, numbers
 from txnformat.errors import OffsetOutOfRangeError
 from txnlog import Producer
 

@@ -8,7 +8,7 @@ import pytest
 from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT, ORDERS, Chain
 from tests.conformance.scenes import NUMBERS, Scene, read, rows
-from tests.integration.failing import QuickClock
+from tests.integration.clients.failing import QuickClock
 from txnformat.errors import OffsetOutOfRangeError
 from txnformat.protocol.sealing import LISTED_SEGMENTS, sealable
 from txnformat.store.memory import MemoryStore

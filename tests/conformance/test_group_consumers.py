@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 from tests.conformance.cases import case
-from tests.integration.consuming import World, drained, numbers
-from tests.integration.failing import BUFFERS, ENTRY, NUMBERS, Plan, QuickClock, faulty, read, rows
+from tests.integration.clients.failing import BUFFERS, ENTRY, NUMBERS, Plan, QuickClock, faulty, read, rows
+from tests.integration.consumers.consuming import World, drained, numbers
 from txnformat.store.memory import MemoryStore
 from txnformat.types import TopicPartition
 from txnlog import (

@@ -7,7 +7,7 @@ import pytest
 from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT
 from tests.conformance.group_log import GROUP, RECORDS, GroupLog, part
-from tests.integration.failing import ENTRY, Plan, faulty
+from tests.integration.clients.failing import ENTRY, Plan, faulty
 from txnformat.core.groups.operations import OffsetCommit
 from txnformat.core.intents import GroupOffsets, OpenProducer, ProducerRef, Write
 from txnformat.errors import (

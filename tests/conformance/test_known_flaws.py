@@ -14,7 +14,7 @@ import pytest
 from tests.conformance.cases import case
 from tests.conformance.scenes import BUFFERS, INLINE, NUMBERS, Scene
 from tests.conformance.scenes import read as numbers
-from tests.integration.failing import ENTRY, Plan, QuickClock, faulty, read, rows
+from tests.integration.clients.failing import ENTRY, Plan, QuickClock, faulty, read, rows
 from txnformat import keys
 from txnformat.core.intents import ProducerRef, Write
 from txnformat.errors import CorruptDataError, UnsupportedFeatureError

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance.cases import case
-from tests.integration.failing import Plan, faulty, read, rows, unclear_commit
+from tests.integration.clients.failing import Plan, faulty, read, rows, unclear_commit
 from txnformat.core.intents import CommitResult, ProducerRef, Write
 from txnformat.store.base import CreateOutcome
 from txnlog import (

@@ -25,7 +25,7 @@ from tests.conformance.subscribers import (
     subscribed,
     worker,
 )
-from tests.integration.failing import Plan, QuickClock, faulty
+from tests.integration.clients.failing import Plan, QuickClock, faulty
 from txnformat.core.operations import TIMEOUT_MS
 from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import InvalidTransactionStateError, Producer, StorageError, Subscription, read_values

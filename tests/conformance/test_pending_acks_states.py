@@ -10,7 +10,7 @@ import pytest
 from tests.conformance.cases import case
 from tests.conformance.pulsar import BUFFERS, NUMBERS, again, opened, read
 from tests.conformance.subscribers import SUB, acks_of, figures, numbers, received, subscribed, worker
-from tests.integration.failing import QuickClock
+from tests.integration.clients.failing import QuickClock
 from txnformat.core.operations import TIMEOUT_MS
 from txnformat.core.subscriptions.state import PartitionAcks
 from txnformat.store.memory import MemoryStore

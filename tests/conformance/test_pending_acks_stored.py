@@ -25,7 +25,7 @@ from tests.conformance.subscribers import (
     subscribed,
     worker,
 )
-from tests.integration.failing import Plan, faulty
+from tests.integration.clients.failing import Plan, faulty
 from txnformat.core.intents import Acks, Write
 from txnformat.core.operations import EndTxn
 from txnformat.core.snapshot.codec import encode_snapshot

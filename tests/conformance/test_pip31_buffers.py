@@ -26,7 +26,7 @@ from tests.conformance.pulsar import (
     send,
     stable,
 )
-from tests.integration.failing import Plan, faulty, unclear_commit
+from tests.integration.clients.failing import Plan, faulty, unclear_commit
 from txnformat.core.entry import decode_entry
 from txnformat.core.intents import Done
 from txnformat.core.operations import Append, EndTxn

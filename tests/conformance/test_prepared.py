@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.cases import case
-from tests.integration.failing import Plan, faulty, read, rows
+from tests.integration.clients.failing import Plan, faulty, read, rows
 from txnformat.core.transactions.state import TransactionStatus
 from txnlog import (
     InvalidInputError,

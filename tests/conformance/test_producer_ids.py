@@ -12,7 +12,7 @@ import pytest
 
 from tests.conformance.cases import ROOT, case
 from tests.conformance.core_log import CoreLog
-from tests.integration.failing import ENTRY, Plan, faulty
+from tests.integration.clients.failing import ENTRY, Plan, faulty
 from txnformat.core.entry import decode_entry
 from txnformat.core.fold import apply
 from txnformat.core.intents import AllocateIds

@@ -7,7 +7,7 @@ import pytest
 from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT, Chain
 from tests.conformance.pulsar import AT_COMMIT, BUFFERS, again, new_log, opened, plain, read, send, stable
-from tests.integration.failing import Plan, faulty
+from tests.integration.clients.failing import Plan, faulty
 from txnformat.core.intents import Done, OpenProducer, Write
 from txnformat.core.records.state import ABORTED
 from txnformat.core.records.visibility import committed_mask

@@ -23,7 +23,7 @@ from tests.conformance.pulsar import (
     send,
     stable,
 )
-from tests.integration.failing import Plan, faulty
+from tests.integration.clients.failing import Plan, faulty
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import (

@@ -12,7 +12,7 @@ import pytest
 from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT, Chain
 from tests.conformance.pulsar import BUFFERS, again, new_log, opened, plain, read, send, snapshot, stable
-from tests.integration.failing import Plan, faulty, unclear_commit
+from tests.integration.clients.failing import Plan, faulty, unclear_commit
 from txnformat.core.intents import AllocateIds, Write
 from txnformat.core.operations import AllocateProducerIds
 from txnformat.core.snapshot.codec import state_digest

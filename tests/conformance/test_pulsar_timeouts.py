@@ -12,7 +12,7 @@ import pytest
 from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT, Chain
 from tests.conformance.pulsar import again, new_log, opened, plain, read, send, snapshot, stable
-from tests.integration.failing import QuickClock
+from tests.integration.clients.failing import QuickClock
 from txnformat.core.intents import EndTransaction, Included, OpenProducer, ProducerRef, Write
 from txnformat.core.lifecycle.idle import TRANSACTIONAL_ID_RETENTION_MS
 from txnformat.core.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS, Cause

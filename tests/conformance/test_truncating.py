@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.conformance.cases import case
-from tests.integration.failing import rows
-from tests.integration.truncation_world import TruncationWorld, entries_in
+from tests.integration.clients.failing import rows
+from tests.integration.upkeep.truncation_world import TruncationWorld, entries_in
 from txnlog import Producer
 
 

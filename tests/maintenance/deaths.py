@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.truncation_world import entries_in
+from tests.integration.upkeep.truncation_world import entries_in
 from tests.maintenance.ledger import Ledger
 from tests.maintenance.tasks import TASKS, Task, world_of
 from tests.maintenance.world import ISOLATIONS, World

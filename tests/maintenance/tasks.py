@@ -9,8 +9,8 @@ from functools import cache
 from typing import Any
 
 from tests.erasure.world import canaries
-from tests.integration.truncation_world import entries_in
-from tests.integration.vacuum_world import new_key, unnamed
+from tests.integration.upkeep.truncation_world import entries_in
+from tests.integration.upkeep.vacuum_world import new_key, unnamed
 from tests.maintenance.ledger import End, Ledger, Row
 from tests.maintenance.world import HOUR_S, World
 from txnformat import keys

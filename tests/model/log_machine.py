@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.core import TestFunc
 from hypothesis.stateful import initialize, precondition, rule
 
-from tests.integration.failing import ENTRY, NUMBERS, rows
+from tests.integration.clients.failing import ENTRY, NUMBERS, rows
 from tests.model.groups import (
     FAULTS,
     KINDS,

@@ -11,7 +11,7 @@ from hypothesis import event
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from tests.integration.failing import Plan
+from tests.integration.clients.failing import Plan
 from tests.model.groups import OPEN, TIMEOUT_MS, Client, DrawnIds, Group, Readers, WhenAsked
 from txnformat.admin.garbage import Fate
 from txnformat.core.state import LIFECYCLE

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from tests.integration.failing import NUMBERS, rows
+from tests.integration.clients.failing import NUMBERS, rows
 from tests.model.groups import ManualClock
 from tests.rounds import rounds
 from txnformat import keys

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import event
 
-from tests.integration.vacuum_world import unnamed
+from tests.integration.upkeep.vacuum_world import unnamed
 from tests.model.groups import ManualClock
 from tests.property.cut_histories import TOPICS, CutHistory, Row, cut_histories, offsets_of, small_pieces
 from txnformat import keys

@@ -11,8 +11,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tests.integration.failing import NUMBERS
-from tests.integration.failing import rows as table_of
+from tests.integration.clients.failing import NUMBERS
+from tests.integration.clients.failing import rows as table_of
 from tests.spark.feeds import Feed
 from txnformat.log import TxnLog
 from writers.bulk import BulkAppend

@@ -12,8 +12,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.integration.failing import NUMBERS
-from tests.integration.failing import rows as table_of
+from tests.integration.clients.failing import NUMBERS
+from tests.integration.clients.failing import rows as table_of
 from tests.spark.sessions import BOTH_SESSIONS
 from txnformat.log import TxnLog
 from txnlog import Producer

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_datasource.write.transaction import NAMESPACE
-from tests.integration.failing import ENTRY, Plan, QuickClock, unclear_commit
+from tests.integration.clients.failing import ENTRY, Plan, QuickClock, unclear_commit
 from tests.killing.points import Answer, KillingStore, Points
 from tests.spark.transactions import caught, rows, version
 from txnformat.core.intents import AppRef, Write

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.integration.failing import QuickClock
+from tests.integration.clients.failing import QuickClock
 from tests.unit.core.memory_log import ORDERS, rows
 from tests.unit.core.transactions.staging import staged
 from txnformat.admin.transactions import EndedTransaction

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.failing import QuickClock
+from tests.integration.clients.failing import QuickClock
 from tests.meta.markdown import ROOT
 from txnformat.admin.maintenance import (
     METRICS,

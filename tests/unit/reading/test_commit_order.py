@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.integration.failing import NUMBERS, rows
+from tests.integration.clients.failing import NUMBERS, rows
 from txnformat.reading.commits import CommitWindow, committed_between, committed_sizes, next_end
 from txnformat.reading.plan import topic_predicate
 from txnformat.reading.rows import read_rows

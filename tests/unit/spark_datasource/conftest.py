@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spark_datasource.stream.reader import TxnLogStreamReader
-from tests.integration.failing import NUMBERS
+from tests.integration.clients.failing import NUMBERS
 from tests.unit.spark_datasource.reading import StillClock, make_reader, schema_of
 from tests.unit.spark_datasource.stream_steps import Cluster, Query
 from txnformat.log import TxnLog

@@ -17,7 +17,7 @@ from spark_datasource.options.storage import NO_STORAGE
 from spark_datasource.stream.followed_log import FollowedLog
 from spark_datasource.stream.reader import TxnLogStreamReader
 from spark_datasource.worker import logs, stores
-from tests.integration.failing import rows
+from tests.integration.clients.failing import rows
 from txnformat.clock import Clock, Instant
 from txnformat.log import TxnLog
 from txnformat.store.base import ObjectStore

@@ -23,7 +23,7 @@ from spark_datasource.read.splits import (
     split_count,
 )
 from spark_datasource.worker import logs, stores
-from tests.integration.small_files import BUDGET, counted, fill, gets_per_file
+from tests.integration.reading.small_files import BUDGET, counted, fill, gets_per_file
 from tests.unit.spark_datasource.reading import make_reader, read, schema_of, travelled
 from txnformat.core.records.scan import INT64_MAX, PLANNED, PartitionPlan, Stored
 from txnformat.core.topics.schema import as_topic_schema

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from spark_datasource.stream.offsets import VERSION, TopicPosition, parse_stream_offset
 from spark_datasource.stream.progress import without_loss
 from spark_datasource.stream.reader import TxnLogStreamReader
-from tests.integration.failing import NUMBERS, rows
+from tests.integration.clients.failing import NUMBERS, rows
 from tests.unit.spark_datasource.reading import (
     ALL,
     StillClock,

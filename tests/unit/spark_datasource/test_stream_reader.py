@@ -10,7 +10,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from spark_datasource.read.splits import Split
 from spark_datasource.stream.reader import TxnLogStreamReader
-from tests.integration.failing import NUMBERS, rows
+from tests.integration.clients.failing import NUMBERS, rows
 from tests.unit.spark_datasource.reading import (
     ALL,
     LIMITED,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from spark_datasource.stream.reader import TxnLogStreamReader
-from tests.integration.failing import NUMBERS
+from tests.integration.clients.failing import NUMBERS
 from tests.unit.spark_datasource.reading import (
     ALL,
     LIMITED,

@@ -8,7 +8,7 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from tests.integration.failing import QuickClock
+from tests.integration.clients.failing import QuickClock
 from txnformat import keys
 from txnformat.clock import SystemIds
 from txnformat.core.records.batch_table import decode_batch_table

@@ -140,7 +140,7 @@ class OnceSession(AIOHTTPSession):  # type: ignore[misc]  # untyped
 
     async def _get_session(self, proxy_url: str | None) -> Any:
         session = await super()._get_session(proxy_url)
-        # aiohttp's only switch for it; tests/integration/test_s3_requests.py fails without.
+        # aiohttp's only switch for it; tests/integration/store/test_s3_requests.py fails without.
         session._retry_connection = False
         return _OneHost(session)
 

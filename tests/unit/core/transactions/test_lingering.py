@@ -7,7 +7,7 @@ import threading
 import pyarrow as pa
 import pytest
 
-from tests.integration.failing import ENTRY, Plan
+from tests.integration.clients.failing import ENTRY, Plan
 from tests.unit.admin.actors import Actors, outcomes
 from tests.unit.core.memory_log import rows
 from tests.unit.core.transactions.staging import staged
