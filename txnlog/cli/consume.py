@@ -1,11 +1,11 @@
-"""``txnlog consume``: records of a topic as JSON lines, CSV, a table, or a Parquet file."""
+"""``txnlog consume``: records of a topic as JSON lines, CSV, a table, or a Parquet file; with ``--follow`` also those to come."""
 
 from __future__ import annotations
 
 import json
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -89,6 +89,20 @@ Batches = Iterator["pa.RecordBatch"]
 @click.option("--metadata", is_flag=True, help=f"Also {', '.join(METADATA)}.")
 @click.option("--limit", type=IntegerRange(min=0), help="At most this many records.")
 @click.option(
+    "--follow",
+    "-f",
+    "follows",
+    is_flag=True,
+    help="Wait for more records when there are none left, until Ctrl-C. Partitions take turns.",
+)
+@click.option(
+    "--group",
+    "-g",
+    metavar="GROUP",
+    help="Read as this consumer group: begin where it has committed, and commit what is printed every 5 s and at the "
+    "end. Another consumer of the group is fenced, unless -p names partitions.",
+)
+@click.option(
     "--format",
     "format_",
     type=click.Choice(FORMATS),
@@ -124,18 +138,45 @@ def consume(
     output: str | None,
     binary: str,
     no_formulas: bool,
+    follows: bool,
+    group: str | None,
     as_json: bool,
     **read: Any,  # arguments of log.read, by their names
 ) -> None:
     """Read the records of TOPIC.
 
-    Reads the topic as it is now, partition by partition, each in offset order.
+    Reads the topic as it is now, partition by partition, each in offset order;
+    with --follow also what comes later.
     """
     chosen = _format(format_, output, as_json)
+    consuming = "--follow" if follows else "--group" if group is not None else None
+    if consuming is not None:
+        _check_consuming(consuming, group, chosen, output, read)
     if no_formulas and chosen != "csv":
         raise click.UsageError("--no-formulas needs --format csv")
     with place.open() as log:
-        names = _columns(columns, metadata, log.state.topic(topic).schema.arrow_schema.names)
+        own = log.state.topic(topic).schema.arrow_schema.names
+        names = _columns(columns, metadata, own)
+        if consuming is not None:
+            from txnlog.cli.records.following import Following, followed
+
+            if read["end_expired"]:
+                log.transactions.end_expired_if_permitted()
+            wanted = Following(
+                topic=topic,
+                group=group,
+                waits=follows,
+                isolation=read["isolation"] or "read_committed",
+                start=read["start"],
+                partitions=read["partitions"],
+                # CSV has one header: columns that the topic gets later have no place in it.
+                columns=own if names is None and chosen == "csv" else names,
+                where=read["where"],
+                limit=limit,
+            )
+            with _target(None, chosen) as file, followed(log, wanted) as (schema, batches):
+                _write(chosen, batches, schema, file, binary, no_formulas=no_formulas)
+            return
         try:
             reader = log.read(topic, columns=names, **read)
         except NotFoundError as error:
@@ -147,13 +188,41 @@ def consume(
             return
         batches = _limited(iter(reader), limit)
         with _target(output, chosen) as file:
-            if chosen == "csv":
-                from txnlog.cli.records.csv_output import write_csv
-                from txnlog.cli.records.json_values import Binary
+            _write(chosen, batches, reader.schema, file, binary, no_formulas=no_formulas)
 
-                write_csv(batches, reader.schema, file, Binary(binary), no_formulas=no_formulas)
-            else:
-                _WRITERS[chosen](batches, reader.schema, file, binary)
+
+def _check_consuming(
+    option: str, group: str | None, chosen: str, output: str | None, read: Mapping[str, Any]
+) -> None:
+    """Refuse what a consumer does not do: it reads what is there and what comes, to the standard output."""
+    if chosen in ("table", "parquet") or output is not None:
+        what = "--output" if output is not None else f"--format {chosen}"
+        raise click.UsageError(
+            f"{option} prints JSON lines or CSV as records come, so {what} does not go with it"
+        )
+    for name in ("end", "version_as_of", "timestamp_as_of"):
+        if read[name] is not None:
+            shown = "--to" if name == "end" else f"--{name.replace('_', '-')}"
+            raise click.UsageError(f"{shown} reads what is there already, so it does not go with {option}")
+    if read["isolation"] == "snapshot":
+        raise click.UsageError(f"a snapshot does not grow, so --isolation snapshot does not go with {option}")
+    if group is not None and read["start"] is not None:
+        raise click.UsageError(
+            "--group begins where the group has committed, so --from does not go with it; "
+            "txnlog groups reset-offsets moves the group"
+        )
+
+
+def _write(
+    chosen: str, batches: Batches, schema: pa.Schema, file: BinaryIO, binary: str, *, no_formulas: bool
+) -> None:
+    if chosen == "csv":
+        from txnlog.cli.records.csv_output import write_csv
+        from txnlog.cli.records.json_values import Binary
+
+        write_csv(batches, schema, file, Binary(binary), no_formulas=no_formulas)
+    else:
+        _WRITERS[chosen](batches, schema, file, binary)
 
 
 def _format(format_: str | None, output: str | None, as_json: bool) -> str:
@@ -221,20 +290,20 @@ def _target(output: str | None, format_: str) -> Iterator[BinaryIO]:
 
 
 def _write_json(batches: Batches, schema: pa.Schema, file: BinaryIO, binary: str) -> None:
-    rows = _rows(batches, schema, binary)
+    rows = _rows(batches, binary)
     file.writelines(
         json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode() + b"\n" for row in rows
     )
 
 
-def _rows(batches: Batches, schema: pa.Schema, binary: str) -> Iterator[dict[str, Any]]:
+def _rows(batches: Batches, binary: str) -> Iterator[dict[str, Any]]:
     from txnformat.columns.pylist import column_values
     from txnlog.cli.records.json_values import Binary, encoded
 
     for batch in batches:
-        columns = [encoded(column_values(batch, field.name), field, Binary(binary)) for field in schema]
+        columns = [encoded(column_values(batch, field.name), field, Binary(binary)) for field in batch.schema]
         for row in zip(*columns, strict=True):
-            yield dict(zip(schema.names, row, strict=True))
+            yield dict(zip(batch.schema.names, row, strict=True))
 
 
 def _write_parquet(batches: Batches, schema: pa.Schema, file: BinaryIO, binary: str) -> None:
@@ -250,7 +319,7 @@ def _show_table(batches: Batches, schema: pa.Schema, limit: int | None, binary: 
     nested = (list, dict)
     rows = [
         [json.dumps(one, ensure_ascii=False) if isinstance(one, nested) else one for one in row.values()]
-        for row in _rows(wanted, schema, binary)
+        for row in _rows(wanted, binary)
     ]
     has_more = limit is None and len(rows) > TABLE_ROWS
     print_table(schema.names, rows[:TABLE_ROWS] if has_more else rows)

@@ -2,6 +2,7 @@
 
 * ``sources``: the input of ``produce``, piece by piece: JSON lines, CSV or Parquet. Start reading here.
 * ``json_values``: values of columns as JSON, and back without loss; ``csv_output``: records as CSV.
+* ``following``: batches of a consumer, for ``consume --follow`` and ``--group``.
 * ``columns``: columns as text, such as ``amount:decimal(10,2)``; ``file_formats``: formats by the suffix of a file's name.
 * ``foreign_parquet``: Parquet files of others, read by another process, so that a hostile file ends only that one.
 
