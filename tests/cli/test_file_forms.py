@@ -168,3 +168,87 @@ def test_a_time_of_csv_that_is_none_names_row_column_and_form(txnlog: Command, l
         "row 3, column 'at': '02.01.2026 03:04' is not a value of timestamp[us, tz=UTC]; write ISO 8601",
         "row 4, column 'at': '2026-01-02 03:04:05.1234567' is not a value of timestamp[us, tz=UTC]: finer than a microsecond",
     ]
+
+
+# --- CSV: every wrong row, and other characters between values -------------------------------------------------------
+
+
+def test_every_wrong_row_of_csv_is_named(txnlog: Command, log: TxnLog) -> None:
+    types = {
+        "n": pa.int8(),
+        "f": pa.float64(),
+        "b": pa.bool_(),
+        "s": pa.string(),
+        "d": pa.date32(),
+        "t": pa.time64("us"),
+        "at": pa.timestamp("us"),
+    }
+    log.create_topic("t", pa.schema(list(types.items())))
+    entry = log.refresh().entry
+    right = b"1,0.5,true,x,2026-01-02,01:02:03.5,2026-01-02 03:04:05\n"
+    rows = [
+        right,
+        right.replace(b"1,", b"300,", 1),
+        right.replace(b"0.5", b"half"),
+        b"1,2\n",
+        right.replace(b"true", b"yes"),
+        right.replace(b"x", b"\xff"),
+        b",,,,,,\n",
+        right.replace(b"2026-01-02,", b"2026-13-02,"),
+        right.replace(b"01:02:03.5", b"24:00"),
+        right.replace(b" 03:04:05", b" noon"),
+        right.replace(b"\n", b",more\n"),
+    ]
+    answer = txnlog("produce", "t", "--format", "csv", "--json", stdin=b"n,f,b,s,d,t,at\n" + b"".join(rows))
+    assert answer.error["problems"] == [
+        "row 3, column 'n': '300' is not a value of int8",
+        "row 4, column 'f': 'half' is not a value of double",
+        "row 5: it has 2, not 7 values: '1,2'",
+        "row 6, column 'b': 'yes' is not a value of bool",
+        "row 7, column 's': not UTF-8: byte 0xff at byte 1",
+        "row 9, column 'd': '2026-13-02' is not a value of date32[day]",
+        "row 10, column 't': '24:00' is not a value of time64[us]",
+        "row 11, column 'at': '2026-01-02 noon' is not a value of timestamp[us]",
+        "row 12: it has 8, not 7 values: '1,0.5,true,x,2026-01-02,01:02:03.5,2026-01-02 03:04:05,more'",
+    ]
+    assert (answer.code, answer.error["kind"]) == (2, "invalid-record")
+    assert log.refresh().entry == entry
+    assert txnlog("produce", "t", "--format", "csv", stdin=b"n,f,b,s,d,t,at\n" + right * 2).code == 0
+
+
+def test_rows_of_csv_are_counted_through_all_of_a_long_file(txnlog: Command, log: TxnLog) -> None:
+    log.create_topic("t", pa.schema([("n", pa.int64()), ("s", pa.string())]))
+    lines = [f"{number},{'x' * 40}" for number in range(2, 60_001)]
+    lines[30_000 - 2] = "short"
+    lines[59_000 - 2] = "y,z"
+    text = "n,s\n" + "\n".join(lines) + "\n"
+    problems = txnlog("produce", "t", "--format", "csv", "--json", stdin=text).error["problems"]
+    assert problems == [
+        "row 30000: it has 1, not 2 values: 'short'",
+        "row 59000, column 'n': 'y' is not a value of int64",
+    ]
+    many = "n,s\n" + "".join(f"a{number},b\n" for number in range(1_000))
+    problems = txnlog("produce", "t", "--format", "csv", "--json", stdin=many).error["problems"]
+    assert len(problems) == 21
+    assert problems[:1] == ["row 2, column 'n': 'a0' is not a value of int64"]
+    assert problems[-1] == "and 980 more"
+    assert txnlog("consume", "t").out == ""
+
+
+@pytest.mark.parametrize(("option", "between"), [(";", ";"), ("|", "|"), ("tab", "\t"), (r"\t", "\t")])
+def test_another_character_stands_between_values(
+    txnlog: Command, log: TxnLog, option: str, between: str
+) -> None:
+    log.create_topic("t", pa.schema([("n", pa.int64()), ("s", pa.string())]))
+    text = f'"n"{between}"s"\n1{between}"a,b{between}c"\n'
+    assert txnlog("produce", "t", "--format", "csv", "--delimiter", option, stdin=text).code == 0
+    assert txnlog("consume", "t").lines == [{"n": 1, "s": f"a,b{between}c"}]
+    assert txnlog("consume", "t", "--format", "csv", "--delimiter", option).out == text
+
+
+@pytest.mark.parametrize("option", ["", ";;", '"', "\n", "\u00b7"])
+@pytest.mark.parametrize("command", ["produce", "consume"])
+def test_what_cannot_stand_between_values(txnlog: Command, filled: TxnLog, command: str, option: str) -> None:
+    answer = txnlog(command, "orders", "--format", "csv", "--delimiter", option, "--json")
+    assert (answer.code, answer.error["kind"]) == (2, "usage")
+    assert "is not one character" in answer.error["message"]

@@ -6,11 +6,7 @@ import ast
 import csv
 import io
 import json
-import os
-import pty
 import re
-import select
-import subprocess
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 from tests.cli.conftest import PROGRAM, Command
+from tests.cli.terminals import DRAWN, on_a_terminal
 from tests.meta.cli_reference import commands
 from txnformat.core.groups.operations import OffsetCommit, PositionCommit
 from txnformat.core.intents import GroupOffsets, JoinAsMember, Write
@@ -34,9 +31,6 @@ EVIL = "a\x1b]52;c;aGFoYQ==\x07\x1b[31m[/red][bold]\x9b2J\x7f\u202eevil\u2066\u2
 
 NAME = EVIL + ":name"
 PATH = "log \x1b[41m\u202e[/red]"
-
-DRAWN = re.compile(rb"\x1b\[(?:[0-9;]*m|\?25[lh]|2K|1A)|\r")
-"""What rich draws with on a terminal; ``\\r`` also comes from the terminal itself, before each line feed."""
 
 ANSI_COLOURS = re.compile(rb"\x1b\[(?:3[0-9]|4[0-9]|31|41)m")
 
@@ -147,32 +141,6 @@ def unsafe(data: bytes) -> list[str]:
 
 
 _BAD = ("Cc", "Cf", "Cs", "Zl", "Zp")
-
-
-def on_a_terminal(command: Sequence[str], **environment: str) -> bytes:
-    """Run a program whose stdout and stderr are a terminal, and return the bytes that reach it."""
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=theirs,
-        stderr=theirs,
-        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "200", "NO_COLOR": "1", **environment},
-    ) as child:
-        os.close(theirs)
-        shown = b""
-        while True:
-            assert select.select([ours], [], [], 120)[0], shown
-            try:
-                data = os.read(ours, 65_536)
-            except OSError:  # Linux says so when the other end is closed
-                break
-            if not data:
-                break
-            shown += data
-        os.close(ours)
-        child.wait(300)
-    return shown
 
 
 def run_all(lines: Sequence[Sequence[str]], folder: Path) -> list[bytes]:

@@ -277,7 +277,7 @@ LINE = {"i": 5, "s": "a", "b": "x", "t": "2026-01-31T12:00:00Z", "d": "1.25", "f
 
 def _source(format_: Format, data: bytes) -> None:
     file: Any = io.BufferedReader(io.BytesIO(data))
-    for piece in islice(_reader(format_, file, len(data), SOURCE, Binary.UTF8, {}).pieces, 50):
+    for piece in islice(_reader(format_, file, len(data), SOURCE, Binary.UTF8, {}, ",").pieces, 50):
         conform(piece.table, SOURCE).validate(full=True)
 
 

@@ -18,6 +18,7 @@ from txnlog.cli.options import (
     IntegerRange,
     Place,
     binary_option,
+    delimiter_option,
     parse_numbers,
     parse_offsets,
     with_place,
@@ -117,6 +118,7 @@ Batches = Iterator["pa.RecordBatch"]
     ".csv or .parquet.",
 )
 @binary_option("How JSON, CSV and tables show the bytes of binary columns.")
+@delimiter_option
 @click.option(
     "--no-formulas",
     is_flag=True,
@@ -137,6 +139,7 @@ def consume(
     format_: str | None,
     output: str | None,
     binary: str,
+    delimiter: str,
     no_formulas: bool,
     follows: bool,
     group: str | None,
@@ -175,7 +178,7 @@ def consume(
                 limit=limit,
             )
             with _target(None, chosen) as file, followed(log, wanted) as (schema, batches):
-                _write(chosen, batches, schema, file, binary, no_formulas=no_formulas)
+                _write(chosen, batches, schema, file, binary, delimiter=delimiter, no_formulas=no_formulas)
             return
         try:
             reader = log.read(topic, columns=names, **read)
@@ -188,7 +191,7 @@ def consume(
             return
         batches = _limited(iter(reader), limit)
         with _target(output, chosen) as file:
-            _write(chosen, batches, reader.schema, file, binary, no_formulas=no_formulas)
+            _write(chosen, batches, reader.schema, file, binary, delimiter=delimiter, no_formulas=no_formulas)
 
 
 def _check_consuming(
@@ -214,13 +217,20 @@ def _check_consuming(
 
 
 def _write(
-    chosen: str, batches: Batches, schema: pa.Schema, file: BinaryIO, binary: str, *, no_formulas: bool
+    chosen: str,
+    batches: Batches,
+    schema: pa.Schema,
+    file: BinaryIO,
+    binary: str,
+    *,
+    delimiter: str,
+    no_formulas: bool,
 ) -> None:
     if chosen == "csv":
         from txnlog.cli.records.csv_output import write_csv
         from txnlog.cli.records.json_values import Binary
 
-        write_csv(batches, schema, file, Binary(binary), no_formulas=no_formulas)
+        write_csv(batches, schema, file, Binary(binary), delimiter=delimiter, no_formulas=no_formulas)
     else:
         _WRITERS[chosen](batches, schema, file, binary)
 

@@ -26,6 +26,7 @@ __all__ = [
     "IntegerRange",
     "Place",
     "binary_option",
+    "delimiter_option",
     "parse_numbers",
     "parse_offsets",
     "parse_settings",
@@ -82,6 +83,24 @@ def binary_option(what: str) -> Callable[[Command], Command]:
     """Give a command ``--binary``."""
     ways = click.Choice(["utf8", "base64", "hex"])
     return click.option("--binary", type=ways, default="utf8", show_default=True, help=what)
+
+
+def _delimiter(_context: click.Context, parameter: click.Parameter, value: str) -> str:
+    """Return one character; a backslash and t, or the word tab, are a tab."""
+    found = {"\\t": "\t", "tab": "\t"}.get(value, value)
+    if len(found) != 1 or not found.isascii() or found in '"\r\n\0':
+        raise click.BadParameter(f"{value!r:.80} is not one character such as ; or | or tab", param=parameter)
+    return found
+
+
+delimiter_option = click.option(
+    "--delimiter",
+    default=",",
+    show_default=True,
+    callback=_delimiter,
+    metavar="CHARACTER",
+    help="CSV only: what stands between two values, such as ; or tab.",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO, Literal, TextIO
 
 from msgspec import Struct, structs
 
@@ -46,6 +46,17 @@ __all__ = [
 ]
 
 _NOTHING = "-"
+
+CELL_LENGTH_MAX = 1_000
+"""Longest text of a cell, in characters; the rest is cut off."""
+TEXT_WIDTH_MIN = 20
+"""Narrowest column of text on a terminal, in characters."""
+
+_UNCUT = re.compile(r"-|[+-]?[\d.,]+( ?\w{1,5})?|\d{4}-\d\d-\d\d(T[\d:.]+Z?)?|[+-]?\d+ \w+ \d+ \w+")
+"""A number, a size, a duration or a time: cut, it would be another one."""
+
+_FOLDS = re.compile("(?<=-)(?=.)|(?<=[a-z])(?=[A-Z])")
+"""Where a heading is folded."""
 
 
 def instant(ms: int | None) -> str | None:
@@ -211,10 +222,13 @@ def unguarded(file: TextIO) -> TextIO:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table for people; in a pipe one line per row, columns two spaces apart, nothing cut off."""
+    """Print a table for people; in a pipe one line per row, columns two spaces apart. A long cell is cut."""
     columns = [printable(name) for name in columns]
     values = [list(row) for row in rows]
-    cells = [[_NOTHING if value is None else printable(str(value)) for value in row] for row in values]
+    cells = [
+        [_NOTHING if value is None else _cut(printable(str(value)[: CELL_LENGTH_MAX + 1])) for value in row]
+        for row in values
+    ]
     right = [
         bool(values) and all(isinstance(row[index], int | None) for row in values)
         for index in range(len(columns))
@@ -271,18 +285,74 @@ def _attribute(name: str) -> Callable[..., object]:
     return lambda *row: next(getattr(part, name) for part in row if hasattr(part, name))
 
 
-def _draw(columns: Sequence[str], cells: Iterable[Sequence[str]], right: Sequence[bool]) -> None:
+def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[bool]) -> None:
+    """Draw a table as wide as the terminal.
+
+    If numbers and times do not all fit, columns without a value are left out; if that is not enough, each value has a line.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    console = Console()
+    shown = [list(column) for column in zip(*cells, strict=True)] or [[] for _ in columns]
+    place = console.width - 2 - 3 * (len(columns) - 1)  # without the margins, and what is between two columns
+    headings = list(columns)
+    widths, least = _widths(headings, shown, right)
+    if sum(least) > place:
+        headings = [_FOLDS.sub("\n", name) for name in columns]
+        widths, least = _widths(headings, shown, right)
+    if sum(least) > place:
+        full = [index for index, column in enumerate(shown) if any(cell != _NOTHING for cell in column)]
+        if 0 < len(full) < len(columns):
+            kept = [[row[index] for index in full] for row in cells]
+            _draw([columns[index] for index in full], kept, [right[index] for index in full])
+        else:
+            _list(columns, cells)
+        return
+    while sum(widths) > place:
+        widest = max(range(len(widths)), key=lambda index: widths[index] - least[index])
+        widths[widest] -= min(widths[widest] - least[widest], sum(widths) - place)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, is_right in zip(columns, right, strict=True):
-        table.add_column(Text(name), justify="right" if is_right else "left", overflow="fold")
+    for heading, is_right, width in zip(headings, right, widths, strict=True):
+        justify: Literal["left", "right"] = "right" if is_right else "left"
+        table.add_column(Text(heading), justify=justify, width=width, no_wrap=True, overflow="ellipsis")
     for row in cells:
         table.add_row(*map(Text, row))
-    Console().print(table)
+    console.print(table)
+
+
+def _widths(
+    headings: Sequence[str], shown: Sequence[Sequence[str]], right: Sequence[bool]
+) -> tuple[list[int], list[int]]:
+    """Return how wide columns are, and how narrow they may be, in characters."""
+    from rich.cells import cell_len
+
+    widths = [
+        max(map(cell_len, [*heading.split("\n"), *column]))
+        for heading, column in zip(headings, shown, strict=True)
+    ]
+    least = [
+        width if is_right or all(map(_UNCUT.fullmatch, column)) else min(width, TEXT_WIDTH_MIN)
+        for width, is_right, column in zip(widths, right, shown, strict=True)
+    ]
+    return widths, least
+
+
+def _list(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    """Print rows one below the other, a line for each value."""
+    width = max(map(len, columns))
+    for number, row in enumerate(cells):
+        if number:
+            print()
+        for name, cell in zip(columns, row, strict=True):
+            print(_fitting(f"{name.ljust(width)}  {cell}", sys.stdout))
+
+
+def _cut(text: str) -> str:
+    """Return the text of a cell: in a table a long one is not readable, and padding makes all rows as long."""
+    return text if len(text) <= CELL_LENGTH_MAX else f"{text[: CELL_LENGTH_MAX - 1]}…"
 
 
 def counted(number: int, what: str) -> str:

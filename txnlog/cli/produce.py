@@ -10,13 +10,13 @@ import click
 
 from txnformat.errors import TxnLogError
 from txnlog.cli.failures import Interrupted
-from txnlog.cli.options import Integer, Place, binary_option, with_place
+from txnlog.cli.options import Integer, Place, binary_option, delimiter_option, with_place
 from txnlog.cli.output import counted, print_json, say
 from txnlog.cli.progress import progress
 
 if TYPE_CHECKING:
     from txnformat.log import TxnLog
-    from txnlog.cli.records.sources import Source
+    from txnlog.cli.records.pieces import Source
     from writers.transaction import CommitInfo
 
 __all__ = ["produce"]
@@ -48,6 +48,7 @@ Commit = Callable[[], "CommitInfo"]
     "a random one on.",
 )
 @binary_option("How JSON and CSV hold the bytes of binary columns.")
+@delimiter_option
 def produce(
     topic: str,
     file: str,
@@ -56,6 +57,7 @@ def produce(
     transactional_id: str | None,
     partition: int | None,
     binary: str,
+    delimiter: str,
     as_json: bool,
 ) -> None:
     """Write records to TOPIC: all, or none.
@@ -75,7 +77,7 @@ def produce(
         schema = log.state.topic(topic).schema
         absent = {"timestamp": lambda: now_of(log).isoformat()} if is_kafka(schema) else {}
         with (
-            open_source(file, format_, schema.arrow_schema, Binary(binary), absent) as source,
+            open_source(file, format_, schema.arrow_schema, Binary(binary), absent, delimiter) as source,
             _writer(log, topic, transactional_id, partition) as (send, commit),
         ):
             rows, info = _run(source, send, commit, show_progress=not as_json)

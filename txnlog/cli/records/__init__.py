@@ -1,6 +1,6 @@
 """Records and columns as text and files: what ``consume`` writes and ``produce`` reads.
 
-* ``sources``: the input of ``produce``, piece by piece: JSON lines, CSV or Parquet. Start reading here.
+* ``sources``: the input of ``produce``, piece by piece: JSON lines, CSV (``csv_input``) or Parquet. Start reading here. ``pieces``: what they share.
 * ``json_values``: values of columns as JSON, and back without loss; ``csv_output``: records as CSV.
 * ``following``: batches of a consumer, for ``consume --follow`` and ``--group``.
 * ``columns``: columns as text, such as ``amount:decimal(10,2)``; ``file_formats``: formats by the suffix of a file's name.

@@ -19,7 +19,13 @@ FORMULA_BEGINNINGS = "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
 
 
 def write_csv(
-    batches: Iterator[pa.RecordBatch], schema: pa.Schema, file: BinaryIO, binary: Binary, *, no_formulas: bool
+    batches: Iterator[pa.RecordBatch],
+    schema: pa.Schema,
+    file: BinaryIO,
+    binary: Binary,
+    *,
+    delimiter: str = ",",
+    no_formulas: bool = False,
 ) -> None:
     """Write a header and the rows.
 
@@ -49,19 +55,19 @@ def write_csv(
             for field in schema
         ]
     )
-    with pc.CSVWriter(file, written) as writer:
+    with pc.CSVWriter(file, written, write_options=pc.WriteOptions(delimiter=delimiter)) as writer:
         for batch in batches:
             columns = [
                 _column(column, field, binary, no_formulas=no_formulas)
                 for column, field in zip(batch.columns, schema, strict=True)
             ]
             if far := far_columns(batch):
-                _write_far(columns, far, written, file)
+                _write_far(columns, far, written, file, delimiter)
             else:
                 writer.write_batch(pa.record_batch(columns, schema=written))
 
 
-def _write_far(columns: list[Any], far: list[int], schema: pa.Schema, file: BinaryIO) -> None:
+def _write_far(columns: list[Any], far: list[int], schema: pa.Schema, file: BinaryIO, delimiter: str) -> None:
     """Write a batch with times that Python has not: pyarrow shows nonsense in their places, so these columns are text."""
     import pyarrow as pa
     import pyarrow.csv as pc
@@ -71,7 +77,9 @@ def _write_far(columns: list[Any], far: list[int], schema: pa.Schema, file: Bina
     for number in far:
         columns[number] = shown_far(columns[number])
         schema = schema.set(number, pa.field(schema.names[number], pa.string()))
-    with pc.CSVWriter(file, schema, write_options=pc.WriteOptions(include_header=False)) as writer:
+    with pc.CSVWriter(
+        file, schema, write_options=pc.WriteOptions(include_header=False, delimiter=delimiter)
+    ) as writer:
         writer.write_batch(pa.record_batch(columns, schema=schema))
 
 

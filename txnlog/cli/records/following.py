@@ -71,8 +71,9 @@ def followed(log: TxnLog, wanted: Following) -> Iterator[tuple[pa.Schema, Iterat
             try:
                 yield schema, reading.batches()
             except KeyboardInterrupt:
-                if reading.is_writing:
-                    raise  # the last batch is for the next reader of the group
+                if reading.written:
+                    consumer.commit(reading.written)
+                raise  # a batch that is not written is for the next reader of the group
     except KeyboardInterrupt:
         if not wanted.waits:
             raise
@@ -84,8 +85,8 @@ class _Reading:
         self._consumer = consumer
         self._wanted = wanted
         self._filter: tuple[TopicSchema, Predicate] | None = None
-        self.is_writing = False
-        """Whether a batch is handed out and not written yet."""
+        self.written: dict[tuple[str, int], int] = {}
+        """Positions of the group behind all that is written."""
 
     def begin(self) -> None:
         """Choose partitions and places. Raises InvalidInputError and NotFoundError."""
@@ -113,13 +114,11 @@ class _Reading:
                     continue
                 return
             batch = self._shown(batch)
-            if batch.num_rows == 0:
-                continue
             left = None if left is None else left - batch.num_rows
-            self.is_writing = True
             yield batch
             sys.stdout.flush()
-            self.is_writing = False
+            if self._wanted.group is not None:
+                self.written = self._consumer.positions()
 
     def _shown(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         where, columns = self._wanted.where, self._wanted.columns

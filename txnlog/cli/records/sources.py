@@ -1,15 +1,12 @@
 """Input of ``produce``: JSON lines, CSV or Parquet, from a file or stdin, piece by piece.
 
-Any error in it is raised before anything is in the log. Of JSON lines all of it names line and column, of CSV
-decimals and decoded bytes do; the rest is told as pyarrow tells it.
+Any error in it is raised before anything is in the log, and names line (of CSV: row) and column.
 """
 
 from __future__ import annotations
 
-import csv
 import io
 import json
-import re
 import sys
 import types
 from collections import Counter
@@ -17,46 +14,24 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import pyarrow as pa
-import pyarrow.csv as pc
-import pyarrow.types as pt
-from pyarrow import compute
 
 from txnformat.arguments import other_case
 from txnformat.errors import InvalidInputError, NotFoundError
+from txnlog.cli.records.csv_input import read_csv
 from txnlog.cli.records.file_formats import Format, format_of
 from txnlog.cli.records.foreign_parquet import open_foreign
 from txnlog.cli.records.json_values import Binary, decoder, has_decimal
+from txnlog.cli.records.pieces import HINT, PROBLEMS_MAX, Piece, Source, invalid
 
-__all__ = ["Piece", "Source", "open_source"]
+__all__ = ["open_source"]
 
 LINES_PER_PIECE = 10_000
-PROBLEMS_MAX = 20
 LINE_BYTES_MAX = 64 * 1024 * 1024
-HINT = "no record was written"
 
 Absent = Mapping[str, Callable[[], Any]]
-
-
-class Piece(NamedTuple):
-    """Some records."""
-
-    table: Any
-    """pyarrow.Table or RecordBatch."""
-    done: int
-    """How much of the source is read, in the units of ``Source.total``."""
-
-
-class Source(NamedTuple):
-    """Input that is open."""
-
-    pieces: Iterator[Piece]
-    total: int | None
-    """Bytes, or rows of a Parquet file; None when it is not known."""
-    close: Callable[[], None] = lambda: None
-    """Ends what reads the file."""
 
 
 @contextmanager
@@ -66,11 +41,12 @@ def open_source(
     schema: pa.Schema,
     binary: Binary = Binary.UTF8,
     absent: Absent = types.MappingProxyType({}),
+    delimiter: str = ",",
 ) -> Iterator[Source]:
     """Open input for a topic with columns ``schema``.
 
     ``name``: path, or ``-`` for stdin. ``format_``: None: by the suffix, JSON lines for stdin. ``absent``: by column, what
-    gives the JSON value that a line leaves out; null for other columns. Raises NotFoundError of kind ``no-file``; InvalidInputError of kind ``unknown-format``, ``invalid-file``, and while reading
+    gives the JSON value that a line leaves out; null for other columns. ``delimiter``: what stands between two values of CSV. Raises NotFoundError of kind ``no-file``; InvalidInputError of kind ``unknown-format``, ``invalid-file``, and while reading
     ``invalid-record``.
     """
     path = Path(name)
@@ -100,7 +76,7 @@ def open_source(
                 what = f"the file cannot be read: {error.strerror}"
                 raise InvalidInputError(what, kind="invalid-file", file=name) from None
             size = path.stat().st_size if path.is_file() else None
-        yield opened.enter_context(closing(_reader(chosen, file, size, schema, binary, absent)))
+        yield opened.enter_context(closing(_reader(chosen, file, size, schema, binary, absent, delimiter)))
 
 
 # --- JSON lines ------------------------------------------------------------------------------------------------------
@@ -126,12 +102,6 @@ def _number(text: str) -> Decimal:
         return Decimal(text)
     except InvalidOperation:  # an exponent that no decimal has
         raise ValueError(f"the number {text!r:.80} is out of range") from None
-
-
-def _invalid(problems: list[str]) -> InvalidInputError:
-    more = len(problems) - PROBLEMS_MAX
-    shown = problems[:PROBLEMS_MAX] + ([f"and {more} more"] if more > 0 else [])
-    return InvalidInputError(shown, kind="invalid-record", hint=HINT)
 
 
 def _not_json(error: Exception) -> str:
@@ -204,7 +174,7 @@ class _JsonLines:
     def table(self, rows: list[list[Any]]) -> pa.Table:
         """Return rows as a table, or raise about everything that was wrong so far."""
         if self.problems:
-            raise _invalid(self.problems)
+            raise invalid(self.problems)
         columns = list(zip(*rows, strict=True)) or [()] * len(self._schema)
         try:
             arrays = [
@@ -241,108 +211,6 @@ def _read_json(
     return Source(pieces(), total)
 
 
-# --- CSV -------------------------------------------------------------------------------------------------------------
-
-
-def _read_csv(file: io.BufferedReader, total: int | None, schema: pa.Schema, binary: Binary) -> Source:
-    problems = [
-        f"column {field.name!r:.300} of type {field.type} cannot come from CSV"
-        for field in schema
-        if pt.is_nested(field.type)
-    ]
-    if problems:
-        raise InvalidInputError(problems, kind="unsupported-column", hint="use JSON lines or Parquet")
-    # pyarrow's own reader of decimals crashes at far exponents, and rounds; that of timestamps asks for a zone.
-    decoders = {
-        field.name: decoder(field.type, binary)
-        for field in schema
-        if pt.is_decimal(field.type)
-        or _has_zone(field.type)
-        or (pt.is_binary(field.type) and binary is not Binary.UTF8)
-    }
-    convert = pc.ConvertOptions(
-        column_types={field.name: pa.string() if field.name in decoders else field.type for field in schema},
-        null_values=[""],
-        strings_can_be_null=True,
-        quoted_strings_can_be_null=False,
-    )
-
-    # pyarrow does not say what it read of a header when the first record is bad.
-    header = file.peek().partition(b"\n")[0].decode("utf-8-sig", "replace")
-    try:
-        names = next(csv.reader([header]), [])
-    except csv.Error:  # pyarrow says what is wrong
-        names = []
-
-    def pieces() -> Iterator[Piece]:
-        try:
-            reader = pc.open_csv(
-                file,
-                # One thread: the errors name their row.
-                read_options=pc.ReadOptions(use_threads=False),
-                # Of one column, an empty line is a null.
-                parse_options=pc.ParseOptions(newlines_in_values=True, ignore_empty_lines=len(names) != 1),
-                convert_options=convert,
-            )
-            first = 2  # as pyarrow counts rows: the header is the first
-            for batch in reader:
-                yield Piece(_decoded(batch, schema, decoders, first), 0 if total is None else file.tell())
-                first += batch.num_rows
-        except pa.ArrowInvalid as error:
-            raise InvalidInputError(
-                _csv_problem(str(error), names), kind="invalid-record", hint=HINT
-            ) from None
-
-    return Source(pieces(), total)
-
-
-def _decoded(
-    batch: pa.RecordBatch, schema: pa.Schema, decoders: Mapping[str, Callable[[Any], Any]], first: int
-) -> pa.RecordBatch:
-    """Return a batch with what was read as text in its types; raise about all that does not fit."""
-    problems: list[str] = []
-    for name, convert in decoders.items():
-        number = batch.schema.get_field_index(name)
-        if number < 0:
-            continue
-        type_ = schema.field(name).type
-        instants = _instants(batch.column(number), type_) if _has_zone(type_) else None
-        if instants is not None:
-            batch = batch.set_column(number, name, instants)
-            continue
-        values = []
-        for row, text in enumerate(batch.column(number).to_pylist(), start=first):
-            try:
-                values.append(convert(text))
-            except ValueError as error:
-                problems.append(f"row {row}, column {name!r:.300}: {error}")
-        if not problems:
-            batch = batch.set_column(number, name, pa.array(values, type=type_))
-    if problems:
-        raise _invalid(problems)
-    return batch
-
-
-def _has_zone(type_: pa.DataType) -> bool:
-    return bool(pt.is_timestamp(type_)) and type_.tz is not None
-
-
-def _instants(texts: pa.Array, type_: pa.DataType) -> pa.Array | None:
-    """Return texts as times, those without a zone in UTC; None when some are to be read one by one."""
-    zoned = compute.match_substring_regex(texts, r"[T ].*(Z|[+-][0-9]{2}(:?[0-9]{2})?)$")
-    try:
-        return compute.if_else(zoned, texts, compute.binary_join_element_wise(texts, "Z", "")).cast(type_)
-    except pa.ArrowInvalid:
-        return None
-
-
-def _csv_problem(message: str, names: list[str]) -> str:
-    match = re.search(r"CSV column #(\d+)", message)
-    if match and int(match[1]) < len(names):
-        return f"column {names[int(match[1])]!r:.300}: {message}"
-    return message
-
-
 # --- Parquet ---------------------------------------------------------------------------------------------------------
 
 
@@ -367,11 +235,12 @@ def _reader(
     schema: pa.Schema,
     binary: Binary,
     absent: Absent,
+    delimiter: str,
 ) -> Source:
     match chosen:
         case Format.JSON:
             return _read_json(file, size, schema, binary, absent)
         case Format.CSV:
-            return _read_csv(file, size, schema, binary)
+            return read_csv(file, size, schema, binary, delimiter)
         case Format.PARQUET:
             return _read_parquet(file)

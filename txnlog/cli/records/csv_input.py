@@ -1,0 +1,189 @@
+"""CSV as input: a header and rows of the topic's columns; every wrong row is named, as far as an error can name them.
+
+pyarrow cuts the text into values; it stops at the first that does not fit a type, so the values are taken as bytes and
+become the columns' types here.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.types as pt
+from pyarrow import compute
+
+from txnformat.errors import InvalidInputError
+from txnlog.cli.records.json_values import Binary, decoder
+from txnlog.cli.records.pieces import PROBLEMS_MAX, Piece, Source, invalid
+
+__all__ = ["read_csv"]
+
+Convert = Callable[[Any], Any]
+
+
+def read_csv(
+    file: io.BufferedReader, total: int | None, schema: pa.Schema, binary: Binary, delimiter: str
+) -> Source:
+    """Return the input. Raises InvalidInputError: ``unsupported-column``; ``invalid-record`` while pieces are taken."""
+    nested = [
+        f"column {field.name!r:.300} of type {field.type} cannot come from CSV"
+        for field in schema
+        if pt.is_nested(field.type)
+    ]
+    if nested:
+        raise InvalidInputError(nested, kind="unsupported-column", hint="use JSON lines or Parquet")
+    # pyarrow does not say what it read of a header when the first record is bad.
+    header = file.peek().partition(b"\n")[0].decode("utf-8-sig", "replace")
+    try:
+        names = next(csv.reader([header], delimiter=delimiter), [])
+    except csv.Error:  # pyarrow says what is wrong
+        names = []
+    rows = _Rows(schema, binary)
+    convert = pc.ConvertOptions(
+        column_types={field.name: pa.binary() for field in schema},
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+
+    def pieces() -> Iterator[Piece]:
+        try:
+            reader = pc.open_csv(
+                file,
+                # One thread: rows have numbers.
+                read_options=pc.ReadOptions(use_threads=False),
+                parse_options=pc.ParseOptions(
+                    delimiter=delimiter,
+                    newlines_in_values=True,
+                    # Of one column, an empty line is a null.
+                    ignore_empty_lines=len(names) != 1,
+                    invalid_row_handler=rows.refuse,
+                ),
+                convert_options=convert,
+            )
+            for batch in reader:
+                yield Piece(rows.typed(batch), 0 if total is None else file.tell())
+            rows.end()
+        except pa.ArrowInvalid as error:
+            rows.problems.append(_of_pyarrow(str(error), names))
+            raise invalid(rows.problems) from None
+
+    return Source(pieces(), total)
+
+
+class _Rows:
+    """Gives rows their types, and keeps what is wrong with them."""
+
+    def __init__(self, schema: pa.Schema, binary: Binary) -> None:
+        self._schema = schema
+        self._convert: dict[str, Convert] = {
+            field.name: decoder(field.type, binary)
+            for field in schema
+            # pyarrow's own reader of decimals crashes at far exponents, and rounds.
+            if pt.is_decimal(field.type) or (pt.is_binary(field.type) and binary is not Binary.UTF8)
+        }
+        self._next = 2  # as pyarrow counts rows: the header is the first
+        self._refused: set[int] = set()
+        self._wrong: list[tuple[int, str]] = []
+        self.problems: list[str] = []
+
+    def refuse(self, row: pc.InvalidRow) -> str:
+        """Take note of a row with too many values, or too few, and go on with the next."""
+        self._refused.add(row.number)
+        expected = f"{row.expected_columns} value{'' if row.expected_columns == 1 else 's'}"
+        self._wrong.append((row.number, f": it has {row.actual_columns}, not {expected}: {row.text!r:.80}"))
+        return "skip"
+
+    def typed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch in the topic's types. Raises InvalidInputError: what was wrong so far, if it is enough."""
+        numbers = self._numbers(batch.num_rows)
+        for place, name in enumerate(batch.schema.names):
+            if name not in self._schema.names:
+                continue  # the producer names columns that the topic lacks
+            type_ = self._schema.field(name).type
+            column = self._column(batch.column(place), name, type_, numbers)
+            batch = batch.set_column(place, name, column)
+        if len(self._wrong) >= PROBLEMS_MAX:
+            self.end()
+        return batch if not self._wrong else batch.slice(0, 0)
+
+    def end(self) -> None:
+        """Raise InvalidInputError about all that was wrong."""
+        self._wrong.sort(key=lambda one: one[0])
+        self.problems = [f"row {number}{what}" for number, what in self._wrong]
+        if self.problems:
+            raise invalid(self.problems)
+
+    def _numbers(self, count: int) -> list[int]:
+        """Return the numbers of the next rows: those that were refused are not among them."""
+        numbers: list[int] = []
+        while len(numbers) < count:
+            if self._next not in self._refused:
+                numbers.append(self._next)
+            self._next += 1
+        return numbers
+
+    def _column(self, column: pa.Array, name: str, type_: pa.DataType, numbers: list[int]) -> pa.Array:
+        """Return a column in its type; nulls in the place of values that do not fit."""
+        if pt.is_binary(type_) and name not in self._convert:
+            return column
+        convert = self._convert.get(name)
+        if convert is None:
+            try:
+                return _cast(column.cast(pa.string()), type_)
+            except pa.ArrowInvalid:
+                convert = _one_by_one(type_)
+        values = []
+        for number, raw in zip(numbers, column.to_pylist(), strict=True):
+            try:
+                values.append(None if raw is None else convert(_decoded(raw)))
+            except ValueError as error:
+                values.append(None)
+                self._wrong.append((number, f", column {name!r:.300}: {error}"))
+        return pa.array(values, type=type_)
+
+
+def _decoded(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8: byte 0x{raw[error.start]:02x} at byte {error.start + 1}") from None
+
+
+def _cast(texts: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Return texts as values, as pyarrow's reader of CSV understands them; times without a zone are in UTC."""
+    if pt.is_string(type_) or pt.is_large_string(type_) or pt.is_boolean(type_):
+        return texts.cast(type_)
+    texts = compute.utf8_trim(texts, " \t")
+    if pt.is_time(type_):
+        return compute.binary_join_element_wise("1970-01-01T", texts, "").cast(pa.timestamp("us")).cast(type_)
+    if pt.is_timestamp(type_) and type_.tz is not None:
+        zoned = compute.match_substring_regex(texts, r"[T ].*(Z|[+-][0-9]{2}(:?[0-9]{2})?)$")
+        return compute.if_else(zoned, texts, compute.binary_join_element_wise(texts, "Z", "")).cast(type_)
+    return texts.cast(type_)
+
+
+def _one_by_one(type_: pa.DataType) -> Convert:
+    """Return what makes one value of a text; it raises ValueError about one that does not fit."""
+    if pt.is_timestamp(type_) and type_.tz is not None:
+        return decoder(type_, Binary.UTF8)
+
+    def convert(text: str) -> Any:
+        try:
+            return _cast(pa.array([text], pa.string()), type_)[0].as_py()
+        except pa.ArrowInvalid:
+            raise ValueError(f"{text!r:.80} is not a value of {type_}") from None
+
+    return convert
+
+
+def _of_pyarrow(message: str, names: list[str]) -> str:
+    match = re.search(r"CSV column #(\d+)", message)
+    if match and int(match[1]) < len(names):
+        return f"column {names[int(match[1])]!r:.300}: {message}"
+    return message
