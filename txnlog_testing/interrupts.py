@@ -47,9 +47,19 @@ from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, TypeVar
 
-__all__ = ["PACKAGES", "STANDARD_LIBRARY", "Point", "PointKind", "Struck", "interrupt", "record", "thinned"]
+__all__ = [
+    "PACKAGES",
+    "STANDARD_LIBRARY",
+    "Point",
+    "PointKind",
+    "Struck",
+    "interrupt",
+    "interrupted_at_each",
+    "record",
+    "thinned",
+]
 
 PACKAGES = ("txnformat", "writers", "spark_datasource", "txnlog")
 """Packages in whose frames points are looked for; those of this test kit are left out."""
@@ -79,6 +89,12 @@ _WAITING = frozenset(
 )
 _SYSTEM = frozenset({"posix", "time", "_io", "io", "select", "_socket"})
 """Modules whose functions and objects make system calls, which signals interrupt."""
+
+
+TRIES = 5
+"""Trials of a point that the call does not come to."""
+
+T = TypeVar("T")
 
 
 class PointKind(StrEnum):
@@ -333,6 +349,55 @@ def thinned(points: Sequence[Point], per_place: int = 2) -> list[Point]:
         for point in points
         if point.nth < per_place or point.nth == total[point.place, point.offset, point.kind]
     ]
+
+
+def interrupted_at_each(
+    points: Sequence[Point],
+    begin: Callable[[], T],
+    call: Callable[[T], object],
+    error: type[BaseException],
+    end: Callable[[T], object] = lambda _: None,
+    roots: Sequence[str] | None = None,
+) -> Iterator[tuple[T, Point]]:
+    """Yield, for each point, an object whose call was interrupted there.
+
+    How often a thread looks while it waits for another one depends on the machine: a point that a call does not come to is
+    tried five times, and then passed over. AssertionError: more than a tenth of the points were passed over.
+
+    Parameters
+    ----------
+    points : sequence of Point
+        Points that :class:`record` has listed.
+    begin : callable
+        Makes an object for one trial.
+    call : callable
+        The call.
+    error : type of BaseException
+        What is raised at the point.
+    end : callable
+        Ends a trial; also one whose call did not come to its point.
+    roots : sequence of str, optional
+        As of :class:`record`.
+    """
+    passed: list[Point] = []
+    for point in points:
+        for _ in range(TRIES):
+            one = begin()
+            struck = None
+            try:
+                with interrupt(point, error, roots) as struck:
+                    call(one)
+            except error:
+                pass
+            if struck is not None and struck.hit:
+                yield one, point
+                end(one)
+                break
+            end(one)
+        else:
+            passed.append(point)
+    if len(passed) > max(1, len(points) // 10):
+        raise AssertionError(f"{len(passed)} of {len(points)} points were not reached: {passed[:5]}")
 
 
 @cache

@@ -17,7 +17,7 @@ from txnformat.consumers.reading import Reading
 from txnformat.consumers.uncut import Uncut
 from txnformat.core.intents import TakeCheckpoint
 from txnlog import Consumer, InvalidTransactionStateError, TxnLog
-from txnlog_testing.interrupts import Point, interrupt, record, thinned
+from txnlog_testing.interrupts import Point, interrupted_at_each, record, thinned
 
 T1 = ("t", 1)
 
@@ -68,13 +68,9 @@ class Trials:
             call(consumer)
         consumer.close()
         assert points
-        for point in thinned(points, per_place=1):
-            consumer = self.begin()
-            with pytest.raises(_Interrupt), interrupt(point, _Interrupt) as struck:
-                call(consumer)
-            assert struck.hit
-            yield consumer, point
-            consumer.close()
+        yield from interrupted_at_each(
+            thinned(points, per_place=1), self.begin, call, _Interrupt, lambda one: one.close()
+        )
 
 
 def test_the_next_poll_returns_the_batch_of_the_one_that_was_interrupted(world: World) -> None:

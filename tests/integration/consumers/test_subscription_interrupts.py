@@ -16,7 +16,7 @@ from txnformat.consumers import delivery as delivery_module
 from txnformat.consumers import fetching as fetching_module
 from txnformat.store.memory import MemoryStore
 from txnlog import AckConflictError, InvalidTransactionStateError, Producer, Subscription, TxnLog
-from txnlog_testing.interrupts import Point, interrupt, record, thinned
+from txnlog_testing.interrupts import Point, interrupted_at_each, record, thinned
 from writers.inputs import TransactionInputs
 
 
@@ -50,12 +50,9 @@ class Trials:
         with record() as points:
             call(subscription)
         assert points
-        for point in thinned(points, per_place=1):
-            subscription = self.begin()
-            with pytest.raises(_Interrupt), interrupt(point, _Interrupt):
-                call(subscription)
-            yield subscription, point
-            subscription.close()
+        yield from interrupted_at_each(
+            thinned(points, per_place=1), self.begin, call, _Interrupt, lambda one: one.close()
+        )
 
     def free(self, subscription: Subscription) -> list[int]:
         """Return what another instance receives: all that is not acknowledged."""

@@ -20,7 +20,7 @@ from tests.integration.producers.staging import stage
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.store.memory import MemoryStore
 from txnlog import InvalidTransactionStateError, ProducerFencedError, TxnLog
-from txnlog_testing.interrupts import Point, interrupt, record, thinned
+from txnlog_testing.interrupts import Point, interrupted_at_each, record, thinned
 
 PLACES = ("spark_datasource/write/transaction", "writers/calls.py", "txnformat/shield.py")
 """Where the user's thread is in a call; the rest of it is on a library thread, or in what stands for the job."""
@@ -118,12 +118,13 @@ class Trials:
                 call(transaction)
         points = [point for point in thinned(points, per_place=1) if point.place.startswith(PLACES)]
         assert points
-        for point in points:
+
+        def begin() -> SparkTransaction:
             transaction = self.begin()
             before(transaction)
-            with pytest.raises(_Interrupt), interrupt(point, _Interrupt):
-                call(transaction)
-            yield transaction, point
+            return transaction
+
+        yield from interrupted_at_each(points, begin, call, _Interrupt)
 
     def status(self) -> TransactionStatus | None:
         owner = self.log.refresh().transactional_ids.get(f"spark/{self.name}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections import Counter as Count
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from tests.interrupts.ledger import Batch, Fate, Group, Ledger, Seen
 from txnformat.store import memory
 from txnformat.store.base import CreateOutcome
 from txnformat.store.memory import MemoryStore
-from txnlog_testing.interrupts import Point, PointKind, interrupt, record, thinned
+from txnlog_testing.interrupts import Point, PointKind, interrupt, interrupted_at_each, record, thinned
 from txnlog_testing.stores.signalling import SignallingStore
 
 ROOTS = (str(Path(sample.__file__)),)
@@ -53,6 +54,29 @@ def test_every_point_is_struck_and_the_flaws_of_a_program_show() -> None:
     assert found["leaked lock"] >= 3  # in __enter__ behind acquire, and in __exit__ before release
     assert found["lost"] >= 6  # between pop and append, three times
     assert outcomes(sample.SafeCounter).keys() == {"whole"}
+
+
+def test_a_point_that_a_call_comes_to_only_sometimes_is_tried_again_or_passed_over() -> None:
+    found = points(sample.SafeCounter())
+    begun: list[sample.SafeCounter] = []
+
+    def begin() -> sample.SafeCounter:
+        begun.append(sample.SafeCounter())
+        return begun[-1]
+
+    def call(counter: sample.SafeCounter) -> None:
+        if len(begun) % 3 == 0:  # two trials of three do not come to it
+            counter.move()
+
+    trials = interrupted_at_each(found, begin, call, Stop, roots=ROOTS)
+    assert [point for _, point in trials] == found
+    assert len(begun) == 3 * len(found)
+    more = [*found, replace(found[-1], nth=99)]
+    assert len(
+        list(interrupted_at_each(more, sample.SafeCounter, sample.SafeCounter.move, Stop, roots=ROOTS))
+    ) == len(found)
+    with pytest.raises(AssertionError, match="points were not reached"):
+        list(interrupted_at_each(found, sample.SafeCounter, lambda _: None, Stop, roots=ROOTS))
 
 
 def test_points_are_where_the_interpreter_runs_handlers() -> None:
