@@ -16,7 +16,7 @@ import pytest
 
 from tests.cli.conftest import PROGRAM, Command
 from txnformat import errors
-from txnlog import TxnLog, __version__
+from txnlog import Producer, TxnLog, __version__
 from txnlog.cli.app import application
 from txnlog.cli.failures import EXIT_CODES, exit_code, report
 
@@ -309,3 +309,30 @@ def test_what_the_script_asks_is_answered(process: Command) -> None:
     assert answer.out.split() == ["plain,create", "plain,create-topic"]
     options = process(_TXNLOG_COMPLETE="bash_complete", COMP_WORDS="txnlog consume t --iso", COMP_CWORD="3")
     assert options.out.split() == ["plain,--isolation"]
+
+
+def completed(process: Command, line: str) -> list[str]:
+    words = line.split(" ")
+    answer = process(_TXNLOG_COMPLETE="bash_complete", COMP_WORDS=line, COMP_CWORD=str(len(words) - 1))
+    assert (answer.code, answer.err) == (0, "")
+    return [one.removeprefix("plain,") for one in answer.out.split()]
+
+
+def test_names_that_the_log_knows_are_completed(
+    process: Command, log: TxnLog, root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("orders", "order-lines", "payments"):
+        log.create_topic(name, pa.schema([("id", pa.int64())]))
+    for name in ("etl-1", "etl-2", "bad $(touch pwned)", "bad`x`", "bad;y", "-x", "bad\nz"):
+        with Producer(log, name) as producer, producer.transaction() as txn:
+            txn.send("orders", [{"id": 1}])
+            txn.send_offsets("billing", {("orders", 0): 0})
+    assert completed(process, "txnlog consume or") == ["order-lines", "orders"]
+    assert completed(process, "txnlog delete-topic pay") == ["payments"]
+    assert completed(process, "txnlog transactions abort e") == ["etl-1", "etl-2"]
+    assert completed(process, "txnlog transactions describe etl-1 ") == ["etl-1", "etl-2"]
+    assert completed(process, "txnlog groups describe b") == ["billing"]
+    monkeypatch.delenv("TXNLOG_ROOT")
+    assert completed(process, "txnlog consume or") == []
+    assert completed(process, f"txnlog consume --root {root} or") == ["order-lines", "orders"]
+    assert completed(process, f"txnlog consume --root {tmp_path / 'none'} or") == []

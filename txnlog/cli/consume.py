@@ -14,6 +14,8 @@ import click
 
 from txnformat.errors import InvalidInputError, NotFoundError
 from txnlog.cli.options import (
+    GROUP,
+    TOPIC,
     Integer,
     IntegerRange,
     Place,
@@ -41,7 +43,7 @@ Batches = Iterator["pa.RecordBatch"]
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", type=TOPIC)
 @with_place
 @click.option(
     "--from",
@@ -99,6 +101,7 @@ Batches = Iterator["pa.RecordBatch"]
 @click.option(
     "--group",
     "-g",
+    type=GROUP,
     metavar="GROUP",
     help="Read as this consumer group: begin where it has committed, and commit what is printed every 5 s and at the "
     "end. Another consumer of the group is fenced, unless -p names partitions.",

@@ -11,7 +11,7 @@ import click
 from msgspec import structs
 
 from txnformat.errors import InvalidInputError, NotFoundError, TxnLogError
-from txnlog.cli.options import IntegerRange, Place, with_place
+from txnlog.cli.options import TOPIC, IntegerRange, Place, with_place
 from txnlog.cli.output import instant, plain_values, print_exact, print_json, say
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def _pairs(values: dict[str, Any]) -> str:
 
 
 @dump.command("batches")
-@click.argument("topic")
+@click.argument("topic", type=TOPIC)
 @with_place
 @click.option(
     "--partition",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from txnlog.cli.options import IntegerRange, Place, with_place
+from txnlog.cli.options import TOPIC, TRANSACTIONAL_ID, IntegerRange, Place, with_place
 from txnlog.cli.output import Table, counted, printable, say
 
 if TYPE_CHECKING:
@@ -31,10 +31,12 @@ yes_option = click.option("--yes", is_flag=True, help="Do not ask before several
 
 
 @click.command("abort")
-@click.argument("transactional_id", required=False)
+@click.argument("transactional_id", type=TRANSACTIONAL_ID, required=False)
 @with_place
 @click.option("--prefix", help="All open transactions whose ids begin with this text.")
-@click.option("--topic", help="With --partition and --start-offset: the transaction that begins there.")
+@click.option(
+    "--topic", type=TOPIC, help="With --partition and --start-offset: the transaction that begins there."
+)
 @click.option("--partition", type=IntegerRange(min=0), help="See --topic.")
 @click.option("--start-offset", type=IntegerRange(min=0), help="Its first offset in the partition.")
 @dry_run_option
@@ -59,7 +61,7 @@ def abort(
 
 
 @click.command("force-terminate")
-@click.argument("transactional_id")
+@click.argument("transactional_id", type=TRANSACTIONAL_ID)
 @with_place
 @dry_run_option
 def force_terminate(transactional_id: str, place: Place, dry_run: bool, as_json: bool) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from txnformat.errors import NotFoundError
-from txnlog.cli.options import NUMBER, Integer, IntegerRange, Place, parse_numbers, with_place
+from txnlog.cli.options import GROUP, NUMBER, TOPIC, Integer, IntegerRange, Place, parse_numbers, with_place
 from txnlog.cli.output import Table, counted, instant, plain_values, print_exact, print_json, say
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def list_(place: Place, state: tuple[str, ...], pattern: str | None, as_json: bo
 
 
 @groups.command("describe")
-@click.argument("names", nargs=-1, metavar="[GROUP]...")
+@click.argument("names", type=GROUP, nargs=-1, metavar="[GROUP]...")
 @with_place
 @click.option("--all-groups", is_flag=True, help="All groups.")
 def describe(names: tuple[str, ...], place: Place, all_groups: bool, as_json: bool) -> None:
@@ -147,9 +147,9 @@ def _pending(found: Iterable[PendingCommit]) -> str | None:
 
 
 @groups.command("reset-offsets")
-@click.argument("group")
+@click.argument("group", type=GROUP)
 @with_place
-@click.option("--topic", help="Only this topic; needed when the group has no positions yet.")
+@click.option("--topic", type=TOPIC, help="Only this topic; needed when the group has no positions yet.")
 @click.option(
     "--partition",
     "partitions",
@@ -282,7 +282,7 @@ def _from_file(file: TextIO) -> dict[tuple[str, int], int]:
 
 
 @groups.command("delete")
-@click.argument("group")
+@click.argument("group", type=GROUP)
 @with_place
 @click.option(
     "--force", is_flag=True, help="Also when the group has a live member, whose commits are then refused."

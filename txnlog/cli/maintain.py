@@ -16,7 +16,7 @@ import click
 
 from txnlog.cli.ending import dry_run_option
 from txnlog.cli.failures import CORRUPT
-from txnlog.cli.options import Duration, Integer, Place, with_place
+from txnlog.cli.options import TOPIC, Duration, Integer, Place, with_place
 from txnlog.cli.output import Table, counted, instant, print_json, say, show_lines
 from txnlog.cli.progress import progress
 
@@ -409,7 +409,7 @@ def _truncation_counts(report: TruncationReport) -> str:
 
 
 @click.command()
-@click.argument("topic", required=False)
+@click.argument("topic", type=TOPIC, required=False)
 @with_place
 @click.option(
     "--partition",

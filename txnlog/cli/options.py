@@ -5,22 +5,28 @@ from __future__ import annotations
 import contextlib
 import datetime
 import functools
+import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from txnformat.store.s3.options import shown_name
 
 if TYPE_CHECKING:
+    from txnformat.core.state import LogState
     from txnformat.log import TxnLog
     from txnformat.store.base import ObjectStore
 
 __all__ = [
+    "GROUP",
     "NUMBER",
+    "TOPIC",
+    "TRANSACTIONAL_ID",
     "Duration",
     "Integer",
     "IntegerRange",
@@ -38,6 +44,7 @@ NUMBER = re.compile("[0-9]{1,19}")
 """A number in an argument: digits of ASCII, as many as an offset can have."""
 
 _DURATION = re.compile("([0-9]{1,6})([dhms])")
+_PLAIN = re.compile(r"[\w.:/@+][\w.:/@+-]*", re.ASCII)
 _UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 _INTEGER = re.compile("[+-]?[0-9]{1,19}")
 
@@ -46,8 +53,9 @@ Command = Callable[..., Any]
 
 if TYPE_CHECKING:
     _DurationType = click.ParamType[datetime.timedelta]
+    _TextType = click.ParamType[str]
 else:
-    _DurationType = click.ParamType  # that of click 8.2 takes no type
+    _DurationType = _TextType = click.ParamType  # that of click 8.2 takes no type
 
 
 class Integer(click.types.IntParamType):
@@ -77,6 +85,44 @@ class Duration(_DurationType):
 
 class IntegerRange(click.IntRange, Integer):
     """As :class:`Integer`, within bounds."""
+
+
+class Known(_TextType):
+    """A name that a log may know: a shell completes it.
+
+    ``names``: returns the names in a state. A shell puts a completed name into the command line as it is, so only names
+    without a character that means something to a shell are offered.
+    """
+
+    name = "text"
+
+    def __init__(self, names: Callable[[LogState], Iterable[str]]) -> None:
+        self._names = names
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the name."""
+        return click.STRING.convert(value, param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the names that begin with ``incomplete``; none if the log cannot be read."""
+        root = ctx.params.get("root") or os.environ.get("TXNLOG_ROOT")
+        if not root:
+            return []
+        try:
+            with Place(_expanded(root), ctx.params.get("storage") or {}).open() as log:
+                names = sorted(self._names(log.state))
+        except Exception:  # noqa: BLE001 - an error would stand in the command line that is typed
+            return []
+        return [
+            CompletionItem(name) for name in names if name.startswith(incomplete) and _PLAIN.fullmatch(name)
+        ]
+
+
+TOPIC = Known(lambda state: (topic.name for topic in state.topics.values()))
+TRANSACTIONAL_ID = Known(lambda state: state.transactional_ids)
+GROUP = Known(lambda state: state.groups)
 
 
 def binary_option(what: str) -> Callable[[Command], Command]:

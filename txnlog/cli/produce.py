@@ -10,7 +10,15 @@ import click
 
 from txnformat.errors import TxnLogError
 from txnlog.cli.failures import Interrupted
-from txnlog.cli.options import Integer, Place, binary_option, delimiter_option, with_place
+from txnlog.cli.options import (
+    TOPIC,
+    TRANSACTIONAL_ID,
+    Integer,
+    Place,
+    binary_option,
+    delimiter_option,
+    with_place,
+)
 from txnlog.cli.output import counted, print_json, say
 from txnlog.cli.progress import progress
 
@@ -26,7 +34,7 @@ Commit = Callable[[], "CommitInfo"]
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", type=TOPIC)
 @click.argument("file", default="-", metavar="[FILE]")
 @with_place
 @click.option(
@@ -37,6 +45,7 @@ Commit = Callable[[], "CommitInfo"]
 )
 @click.option(
     "--transactional-id",
+    type=TRANSACTIONAL_ID,
     metavar="ID",
     help="Write as this producer: fence older instances with this id, and abort their open transaction.",
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from txnlog.cli.options import Place, parse_offsets, with_place
+from txnlog.cli.options import TOPIC, Place, parse_offsets, with_place
 from txnlog.cli.output import Table, instant, plain_values, print_json, say
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def subscriptions() -> None:
 
 @subscriptions.command("list")
 @with_place
-@click.option("--topic", help="Only subscriptions of this topic.")
+@click.option("--topic", type=TOPIC, help="Only subscriptions of this topic.")
 def list_(place: Place, topic: str | None, as_json: bool) -> None:
     """List subscriptions, by topic and name."""
     with place.open() as log:
@@ -39,7 +39,7 @@ def list_(place: Place, topic: str | None, as_json: bool) -> None:
 
 
 @subscriptions.command("describe")
-@click.argument("topic")
+@click.argument("topic", type=TOPIC)
 @click.argument("name")
 @with_place
 def describe(topic: str, name: str, place: Place, as_json: bool) -> None:
@@ -79,7 +79,7 @@ def _with_start(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @subscriptions.command("create")
-@click.argument("topic")
+@click.argument("topic", type=TOPIC)
 @click.argument("name")
 @with_place
 @_with_start
@@ -94,7 +94,7 @@ def create(topic: str, name: str, place: Place, start: Any, if_not_exists: bool,
 
 
 @subscriptions.command("seek")
-@click.argument("topic")
+@click.argument("topic", type=TOPIC)
 @click.argument("name")
 @with_place
 @_with_start
@@ -108,7 +108,7 @@ def seek(topic: str, name: str, place: Place, start: Any, as_json: bool) -> None
 
 
 @subscriptions.command("delete")
-@click.argument("topic")
+@click.argument("topic", type=TOPIC)
 @click.argument("name")
 @with_place
 def delete(topic: str, name: str, place: Place, as_json: bool) -> None:

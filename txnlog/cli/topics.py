@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from txnformat.errors import printable
-from txnlog.cli.options import Duration, Integer, Place, parse_offsets, parse_settings, with_place
+from txnlog.cli.options import TOPIC, Duration, Integer, Place, parse_offsets, parse_settings, with_place
 from txnlog.cli.output import Table, counted, instant, plain_values, print_json, say
 from txnlog.cli.records.columns import parse_columns, read_schema
 
@@ -78,7 +78,7 @@ def topics(place: Place, as_json: bool) -> None:
 
 
 @click.command("create-topic")
-@click.argument("topic")
+@click.argument("topic", type=TOPIC)
 @with_place
 @click.option(
     "--column",
@@ -141,7 +141,7 @@ def create_topic(
 
 
 @click.command("alter-topic")
-@click.argument("topic")
+@click.argument("topic", type=TOPIC)
 @with_place
 @click.option("--partitions", "-p", type=Integer(), help="The new total of partitions: more than now.")
 @click.option(
@@ -343,7 +343,7 @@ def _parse_before(
 
 
 @click.command("delete-records")
-@click.argument("topic")
+@click.argument("topic", type=TOPIC)
 @with_place
 @click.option(
     "--before",
@@ -392,7 +392,7 @@ def delete_records(
 
 
 @click.command("delete-topic")
-@click.argument("topic")
+@click.argument("topic", type=TOPIC)
 @with_place
 @click.option("--yes", is_flag=True, help="Do not ask for the name again.")
 @click.option("--force", is_flag=True, help="Abort the open transactions that touch the topic.")

@@ -12,7 +12,7 @@ import click
 
 from txnlog.cli import ending
 from txnlog.cli.failures import NEGATIVE
-from txnlog.cli.options import Integer, IntegerRange, Place, with_place
+from txnlog.cli.options import TOPIC, TRANSACTIONAL_ID, Integer, IntegerRange, Place, with_place
 from txnlog.cli.output import Table, instant, plain_values, print_json, say
 
 if TYPE_CHECKING:
@@ -116,7 +116,9 @@ def list_(place: Place, as_json: bool, **wanted: Any) -> None:
 
 
 @transactions.command("describe")
-@click.argument("transactional_ids", nargs=-1, required=True, metavar="TRANSACTIONAL_ID...")
+@click.argument(
+    "transactional_ids", type=TRANSACTIONAL_ID, nargs=-1, required=True, metavar="TRANSACTIONAL_ID..."
+)
 @with_place
 def describe(transactional_ids: tuple[str, ...], place: Place, as_json: bool) -> None:
     """Describe transactional ids.
@@ -139,7 +141,7 @@ def describe(transactional_ids: tuple[str, ...], place: Place, as_json: bool) ->
 
 @transactions.command("describe-producers")
 @with_place
-@click.option("--topic", required=True, help="The partition's topic.")
+@click.option("--topic", type=TOPIC, required=True, help="The partition's topic.")
 @click.option("--partition", type=IntegerRange(min=0), required=True, help="Number of the partition.")
 def describe_producers(place: Place, topic: str, partition: int, as_json: bool) -> None:
     """Describe the producers that a partition remembers.
@@ -157,7 +159,7 @@ def describe_producers(place: Place, topic: str, partition: int, as_json: bool) 
 
 @transactions.command("find-hanging")
 @with_place
-@click.option("--topic", help="Only this topic.")
+@click.option("--topic", type=TOPIC, help="Only this topic.")
 @click.option("--partition", type=IntegerRange(min=0), help="Only this partition of the topic.")
 @click.option(
     "--max-transaction-timeout",

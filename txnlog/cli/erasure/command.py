@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from txnlog.cli.ending import dry_run_option
-from txnlog.cli.options import Place, with_place
+from txnlog.cli.options import TOPIC, Place, with_place
 from txnlog.cli.output import Table, counted, instant, print_json, say, show_lines
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ ERASURES = Table(
 
 
 @click.command()
-@click.argument("topic", required=False)
+@click.argument("topic", type=TOPIC, required=False)
 @with_place
 @click.option("--where", help="SQL condition on the columns of TOPIC: the records that go.")
 @click.option("--requested-by", help="By whom, or for which ticket; the log keeps it.")
