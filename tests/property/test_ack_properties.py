@@ -19,15 +19,26 @@ from tests.unit.core.subscriptions.acknowledging import (
 )
 from txnformat.core.fold import apply_operation
 from txnformat.core.folding import At
-from txnformat.core.intents import Included, OpenProducer, Rejected, Write
+from txnformat.core.intents import (
+    EnableFeatures,
+    Included,
+    OpenProducer,
+    Rejected,
+    SealSegments,
+    TrimTopic,
+    Write,
+)
 from txnformat.core.invariants import check_state, check_whole
+from txnformat.core.lifecycle.operations import Trim, TrimmedPartition
 from txnformat.core.ranges import Ranges
 from txnformat.core.snapshot.subscriptions import encode_subscription
+from txnformat.core.state import LIFECYCLE
 from txnformat.core.subscriptions.operations import Ack, AckedPartition, AckMode
 from txnformat.core.subscriptions.state import PartitionAcks
 from txnformat.errors import AckConflictError
 from txnformat.persistent import replace
 from txnformat.types import Outcome, TopicPartition
+from txnlog_testing.seal_of import seal_of
 
 NAMES = ("a", "b", "c")
 Found = tuple[str, int, str | None] | None
@@ -99,6 +110,7 @@ STEPS = st.lists(
         st.tuples(st.just("end"), st.sampled_from(NAMES), st.sampled_from(Outcome)),
         st.tuples(st.just("open"), st.sampled_from(NAMES), st.none()),
         st.tuples(st.just("seek"), st.none(), st.integers(0, RECORDS)),
+        st.tuples(st.just("trim"), st.none(), st.integers(1, RECORDS)),
     ),
     max_size=25,
 )
@@ -129,6 +141,9 @@ def test_acknowledgements_agree_with_a_model_of_single_offsets(
     steps: list[tuple[str, str | None, object]],
 ) -> None:
     log, _ = subscribed(*NAMES)
+    log.commit(SealSegments(seal_of(log.state)))
+    log.commit(EnableFeatures((LIFECYCLE,)))
+    key = TopicPartition(TOPIC, 0)
     model = Model()
     for what, who, argument in steps:
         producer = log.producer(who) if who is not None else None
@@ -149,6 +164,11 @@ def test_acknowledgements_agree_with_a_model_of_single_offsets(
         elif what == "open" and who is not None:
             log.commit(OpenProducer(who))
             model.end(who, Outcome.ABORT)
+        elif what == "trim" and isinstance(argument, int):
+            start = log.state.partition(key).log_start
+            if argument > start:
+                trimmed = TrimmedPartition(0, argument, 2, 0, 0, 0, 0)
+                assert isinstance(log.commit(TrimTopic(Trim(TOPIC, (trimmed,)), (start,))), Included)
         elif isinstance(argument, int):
             pending = model.held()
             found: Found = None
@@ -158,6 +178,9 @@ def test_acknowledgements_agree_with_a_model_of_single_offsets(
             if same(log, seek(argument), found):
                 model.status = dict.fromkeys(range(argument), "acked")
         acks = log.state.subscriptions[KEY].partition(0)
+        start = log.state.partition(key).log_start
+        shown = log.state.acks(log.state.subscriptions[KEY], key)
+        assert shown.whole() == model.acked() | Ranges.of([(0, start)] if start else [])
         assert acks.whole() == model.acked()
         assert acks.held() == model.held()
         assert acks.held_together() == PartitionAcks(pending=acks.pending).held_together()

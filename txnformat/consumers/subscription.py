@@ -26,7 +26,7 @@ from txnformat.consumers.looks import LOOK_INTERVAL_MS, Looks, check_look_interv
 from txnformat.consumers.record_ids import Records, offsets_by_partition
 from txnformat.consumers.uncut import Caller, Uncut
 from txnformat.core.intents import Acks, Intent, ProducerRef, Write
-from txnformat.core.ranges import Ranges
+from txnformat.core.ranges import NO_RANGES, Ranges
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.subscriptions.decide import check_nack
 from txnformat.core.subscriptions.operations import AckedPartition, AckMode
@@ -218,7 +218,10 @@ class Subscription:
             acks = self._acks(AckMode.INDIVIDUAL, named, pass_gone=True)
             if not acks.partitions:
                 return
-            ranges = {part.partition: Ranges.of(part.ranges) for part in acks.partitions}
+            ranges = {part.partition: self._left(acks.topic_id, part) for part in acks.partitions}
+            ranges = {number: given for number, given in ranges.items() if len(given)}
+            if not ranges:
+                raise self._all_removed(named)
             pairs = {number: tuple(given.pairs()) for number, given in ranges.items()}
             check_nack(self._log.state, acks.topic_id, self.name, pairs)
             for number, given in ranges.items():
@@ -457,8 +460,8 @@ class Subscription:
     def _acks(self, mode: AckMode, named: dict[int, Offsets], *, pass_gone: bool = False) -> Acks:
         """Return what is to be acknowledged.
 
-        ``pass_gone``: leave out records that compaction by key or an erasure has removed since they were received, and that are acknowledged or pending: the client
-        that acknowledged the next record has covered their offsets. Not in a transaction: another one may have processed such a record before it was removed.
+        ``pass_gone``: leave out records that were removed since they were received, and that are acknowledged or pending: the client that acknowledged the next
+        record has covered the offset of one that compaction by key or an erasure removed. Not in a transaction: another one may have processed such a record before it was removed.
         """
         state, known = self._look()
         parts, gaps = [], []
@@ -467,55 +470,87 @@ class Subscription:
             last = int(offsets[-1])
             self._check_there(state, number, last)
             key = TopicPartition(self._topic(state).topic_id, number)
-            acks = state.acks(known, key)
-            offsets = offsets[offsets >= state.partition(key).log_start]  # the others were removed meanwhile
+            acks, kept = state.acks(known, key), state.kept_acks(known, key)
+            start = state.partition(key).log_start
             if pass_gone:
-                taken = self._gone(state, key, acks, offsets)
+                taken = self._gone(state, key, kept, offsets)
+                passed = passed or bool(taken[offsets >= start].any())
                 if mode is AckMode.INDIVIDUAL:
                     offsets = offsets[~taken]
-                elif last < acks.mark and taken.all():
+                elif last < kept.mark and taken.all():
                     offsets = offsets[:0]
-                passed = passed or bool(taken.any())
             if not len(offsets):
                 continue
-            least = last if mode is AckMode.CUMULATIVE else int(offsets[0])
-            if least < acks.mark:
-                raise AckConflictError(
-                    "the record is acknowledged already",
-                    kind=ALREADY_ACKNOWLEDGED,
-                    hint="do not process it twice",
-                    offset=least,
-                    **self._names(number),
-                )
-            visible = self._delivering().partition(number).visible
-            on_newest(self._log.refresh, partial(visible.follow, self._log.sidecars, start=acks.mark), state)
+            removed, offsets = np.split(offsets, [np.searchsorted(offsets, start)])
+            self._check_free(mode, number, removed, offsets, kept, acks)
+            spans = NO_RANGES
+            if len(offsets):
+                visible = self._delivering().partition(number).visible
+                follow = partial(visible.follow, self._log.sidecars, start=acks.mark)
+                on_newest(self._log.refresh, follow, state)
+                wanted = offsets[-1:] if mode is AckMode.CUMULATIVE else offsets
+                # Offsets between two records may be acknowledged already, by a cumulative acknowledgement or from before a seek.
+                spans = visible.spans(wanted, acks.acked | acks.held(), self._names(number))
             if mode is AckMode.CUMULATIVE:
-                visible.spans(offsets[-1:], acks.acked, self._names(number))
                 parts.append(AckedPartition(number, position=last + 1))
                 continue
-            # Offsets between two records may be acknowledged already, by a cumulative acknowledgement or from before a seek.
-            spans = visible.spans(offsets, acks.acked | acks.held(), self._names(number))
-            parts.append(AckedPartition(number, tuple(spans.pairs())))
             gap = spans - Ranges.between(offsets, offsets + 1)
+            parts.append(
+                AckedPartition(number, tuple((spans | Ranges.between(removed, removed + 1)).pairs()))
+            )
             if len(gap):
                 gaps.append(AckedPartition(number, tuple(gap.pairs())))
         if not parts and not passed:
-            raise AckConflictError(
-                "the records were removed from the log",
-                kind=ALREADY_ACKNOWLEDGED,
-                hint="nothing of them is left to acknowledge: go on with the next ones",
-                topic=self.topic,
-                subscription=self.name,
-                partitions=sorted(named),
-            )
+            raise self._all_removed(named)
         return Acks(self._topic_id or "", self.name, mode, tuple(parts), tuple(gaps))
+
+    def _check_free(
+        self,
+        mode: AckMode,
+        number: int,
+        removed: Offsets,
+        offsets: Offsets,
+        kept: PartitionAcks,
+        acks: PartitionAcks,
+    ) -> None:
+        """Refuse what is acknowledged already: of ``removed``, which lie below the log start, and of the other offsets."""
+        if mode is AckMode.CUMULATIVE:
+            last = (offsets if len(offsets) else removed)[-1:]
+            taken = last[last < (acks if len(offsets) else kept).mark]
+        else:
+            taken = removed[(removed < kept.mark) | kept.acked.holds(removed)]
+            taken = np.append(taken, offsets[offsets < acks.mark])
+        if len(taken):
+            raise AckConflictError(
+                "the record is acknowledged already",
+                kind=ALREADY_ACKNOWLEDGED,
+                hint="do not process it twice",
+                offset=int(taken[0]),
+                **self._names(number),
+            )
+
+    def _all_removed(self, named: dict[int, Offsets]) -> AckConflictError:
+        return AckConflictError(
+            "the records were removed from the log",
+            kind=ALREADY_ACKNOWLEDGED,
+            hint="nothing needs to be done: go on with the next ones",
+            topic=self.topic,
+            subscription=self.name,
+            partitions=sorted(named),
+        )
+
+    def _left(self, topic_id: str, part: AckedPartition) -> Ranges:
+        """Return those offsets of a part that are not below the log start."""
+        key = TopicPartition(topic_id, part.partition)
+        return Ranges.of(part.ranges).above(self._log.state.partition(key).log_start)
 
     def _gone(self, state: LogState, key: TopicPartition, acks: PartitionAcks, offsets: Offsets) -> Flags:
         """Tell of offsets whether they are acknowledged or pending, and hold a record no more."""
         taken: Flags = (offsets < acks.mark) | acks.acked.holds(offsets) | acks.held().holds(offsets)
-        if taken.any():
-            find = partial(gone, self._log.sidecars, key=key, offsets=offsets[taken])
-            taken[taken] = on_newest(self._log.refresh, find, state)
+        there = taken & (offsets >= state.partition(key).log_start)
+        if there.any():
+            find = partial(gone, self._log.sidecars, key=key, offsets=offsets[there])
+            taken[there] = on_newest(self._log.refresh, find, state)
         return taken
 
     def _names(self, number: int) -> dict[str, Any]:

@@ -353,8 +353,12 @@ class LogState(msgspec.Struct, frozen=True):
         return known
 
     def acks(self, subscription: SubscriptionState, key: TopicPartition) -> PartitionAcks:
-        """Return a subscription's part in a partition of its topic. Records below the log start count as acknowledged."""
+        """Return a subscription's part in a partition of its topic, for readers. Records below the log start count as acknowledged."""
         return subscription.partition(key.partition).from_log_start(self.partition(key).log_start)
+
+    def kept_acks(self, subscription: SubscriptionState, key: TopicPartition) -> PartitionAcks:
+        """Return the same for acknowledgements: it tells which removed records are acknowledged."""
+        return subscription.partition(key.partition).kept(self.partition(key).log_start)
 
     def partition(self, topic_partition: TopicPartition) -> PartitionState:
         """Return a partition's state; an untouched one is empty."""

@@ -205,7 +205,74 @@ def test_a_subscription_in_mid_read_goes_on_behind_what_is_gone() -> None:
         subscription.acknowledge(batch)
     assert found == list(range(35, 80))
     with pytest.raises(AckConflictError, match="were removed from the log"):
-        subscription.acknowledge(first)
+        subscription.negative_acknowledge(first)
+    subscription.acknowledge(first)
+    for call in (subscription.acknowledge, subscription.acknowledge_cumulative):
+        with pytest.raises(AckConflictError, match=r"acknowledged already|were removed from the log"):
+            call(first)
+
+
+def refusal(producer: Producer, subscription: Subscription, records: Any) -> AckConflictError:
+    """Acknowledge in a transaction, commit, and return why that was refused; the transaction is aborted."""
+    try:
+        producer.acknowledge(subscription, records)
+        producer.commit()
+    except AckConflictError as error:
+        producer.abort()
+        return error
+    pytest.fail("two transactions have acknowledged a record")
+
+
+@pytest.mark.parametrize("cumulative", [False, True])
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize("before", [False, True])
+def test_a_transaction_commits_though_records_that_it_acknowledges_were_removed(
+    before: bool, flushed: bool, cumulative: bool
+) -> None:
+    """What is pending, in the log or in the producer, keeps no commit from landing; and one transaction of two makes output of a removed record."""
+    log = filled()
+    log.create_topic("out", NUMBERS)
+    log.subscriptions.create("t", "work")
+    workers = [Subscription(log, "t", "work") for _ in range(2)]
+    batches = [worker.receive(6, timeout_ms=0) for worker in workers]
+    with Producer(log, "first") as first, Producer(log, "second") as second:
+        for producer in (first, second):
+            producer.begin()
+            producer.send("out", [{"n": 1}])
+        if before:
+            log.delete_records("t", {0: 4})
+        take = first.acknowledge_cumulative if cumulative else first.acknowledge
+        take(workers[0], batches[0])
+        if flushed:
+            first.flush()
+        if not before:
+            log.delete_records("t", {0: 4})
+        first.commit()
+        caught = refusal(second, workers[1], batches[1])
+        assert (caught.kind, caught.values["offset"]) == ("already-acknowledged", 0)
+    assert log.read("out").read_all().num_rows == 1
+    (backlog,) = workers[0].backlog()
+    assert (backlog.mark, backlog.unacknowledged) == (6, 4)
+    assert log.verify().problems == ()
+
+
+def test_a_transaction_of_removed_records_alone_commits() -> None:
+    log = filled()
+    log.subscriptions.create("t", "work")
+    worker = Subscription(log, "t", "work")
+    batch = worker.receive(4, timeout_ms=0)
+    log.delete_records("t", {0: 6})
+    with Producer(log, "etl") as producer:
+        producer.begin()
+        producer.acknowledge(worker, batch)
+        producer.commit()
+        producer.begin()
+        assert refusal(producer, worker, [(0, 2)]).kind == "already-acknowledged"
+        producer.begin()
+        producer.acknowledge(worker, [(0, 4), (0, 6)])
+        producer.commit()
+    (backlog,) = worker.backlog()
+    assert (backlog.mark, backlog.unacknowledged) == (7, 3)
 
 
 @pytest.mark.parametrize("way", ["acknowledge", "acknowledge_cumulative", "negative_acknowledge"])

@@ -100,7 +100,7 @@ def acknowledge(
         op = _operation(_left(state, subscription, acks), producer if owner is not None else None)
         changed = {
             part.partition: _after(
-                state, state.acks(subscription, TopicPartition(op.topic_id, part.partition)), op, part
+                state, state.kept_acks(subscription, TopicPartition(op.topic_id, part.partition)), op, part
             )
             for part in op.partitions
         }
@@ -118,7 +118,7 @@ def _left(state: LogState, subscription: SubscriptionState, acks: Acks) -> Acks:
     for part in acks.partitions:
         gap = gaps.get(part.partition)
         if gap is not None:
-            known = state.acks(subscription, TopicPartition(acks.topic_id, part.partition))
+            known = state.kept_acks(subscription, TopicPartition(acks.topic_id, part.partition))
             free = gap - known.whole() - known.held()
             part = AckedPartition(part.partition, tuple((Ranges.of(part.ranges) - gap | free).pairs()))
         if gap is None or part.ranges:

@@ -61,7 +61,7 @@ def acknowledge(state: LogState, op: Ack, at: At) -> LogState:
         if end is None:
             corrupt(at, "nothing is acknowledged in a partition", partition=part.partition)
         _check_partition(state, op.topic_id, part.partition, changed, end, at)
-        acks = state.acks(subscription, TopicPartition(op.topic_id, part.partition))
+        acks = state.kept_acks(subscription, TopicPartition(op.topic_id, part.partition))
         changed[part.partition] = _acknowledged(acks, op, part, at)
     subscription = replace(
         subscription.with_partitions(changed), used_entry=at.entry, used_ms=at.timestamp_ms

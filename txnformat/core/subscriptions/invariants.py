@@ -109,7 +109,7 @@ def _check_acks(acks: PartitionAcks, log_start: int, last_stable_offset: int) ->
     for held in acks.pending.values():
         if not len(held.ranges) and held.position is None:
             yield "a transaction holds nothing"
-        parts = held.ranges.above(log_start)  # what is pending stays so when a trim removes it
+        parts = held.ranges.above(min(acks.mark, log_start))  # a mark of removed records may be above
         if held.position is not None:
             apart &= acks.mark < held.position or 0 < held.position <= log_start
             apart &= not len(held.ranges.below(held.position))

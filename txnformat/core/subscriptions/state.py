@@ -21,6 +21,7 @@ __all__ = [
     "ACK_PENDING",
     "ACK_RANGES_MAX",
     "ALREADY_ACKNOWLEDGED",
+    "REMOVED_RANGES_MAX",
     "AckConflict",
     "PartitionAcks",
     "PendingAcks",
@@ -29,6 +30,9 @@ __all__ = [
 
 ACK_RANGES_MAX = 10_000
 """Most separate ranges per partition, acknowledged and pending together (Pulsar's managedLedgerMaxUnackedRangesToPersist)."""
+
+REMOVED_RANGES_MAX = 100
+"""Most separate ranges of removed records that a partition keeps from one acknowledgement to the next. More join the mark, from the lowest on."""
 
 ACK_PENDING = "ack-pending"
 """Kind of a conflict: a transaction that is not decided has acknowledged the record."""
@@ -52,7 +56,7 @@ class PendingAcks:
     """The acknowledgements of one undecided transaction in a partition."""
 
     ranges: Ranges = NO_RANGES
-    """Not below ``position``. Like that, it may lie below the mark, once a trim has removed the records."""
+    """Not below ``position``. Like that, it may lie below the mark, once a trim has removed the records and many ranges of such records have joined the mark."""
     position: int | None = None
     """Everything below that was neither acknowledged nor pending (exclusive). If None, nothing cumulative."""
 
@@ -169,8 +173,18 @@ class PartitionAcks:
         return PartitionAcks(mark, acked, self.pending, self._held)
 
     def from_log_start(self, log_start: int) -> PartitionAcks:
-        """Return the partition whose records below the log start are gone: nothing of them is left to acknowledge."""
+        """Return the partition as readers see it, whose records below the log start are gone: nothing of them is left to receive."""
         return self if self.mark >= log_start else self.acknowledged(NO_RANGES, log_start)
+
+    def kept(self, log_start: int) -> PartitionAcks:
+        """Return the partition as acknowledgements see it: a removed record that was received before can be acknowledged, once.
+
+        Of the acknowledged ranges below the log start the highest are kept, REMOVED_RANGES_MAX of them.
+        """
+        if self.mark >= log_start or len(self.acked) <= REMOVED_RANGES_MAX:
+            return self
+        more = len(self.acked.below(log_start)) - REMOVED_RANGES_MAX
+        return self.acknowledged(NO_RANGES, int(self.acked.ends[more - 1])) if more > 0 else self
 
     def with_pending(
         self, transactional_id: str, ranges: Ranges, position: int | None = None

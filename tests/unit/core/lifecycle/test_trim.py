@@ -21,6 +21,7 @@ from txnformat.core.intents import (
 from txnformat.core.invariants import check_whole
 from txnformat.core.lifecycle.operations import Trim, TrimmedPartition
 from txnformat.core.operations import Upgrade
+from txnformat.core.ranges import Ranges
 from txnformat.core.records.state import SealedTotals
 from txnformat.core.state import (
     FEATURES,
@@ -30,7 +31,9 @@ from txnformat.core.state import (
     IntentWindow,
     LogState,
 )
+from txnformat.core.subscriptions.invariants import _check_acks
 from txnformat.core.subscriptions.operations import AckedPartition, AckMode, CreateSubscription
+from txnformat.core.subscriptions.state import REMOVED_RANGES_MAX, PartitionAcks, PendingAcks
 from txnformat.errors import (
     AckConflictError,
     ConflictError,
@@ -213,7 +216,14 @@ def acknowledging(partition: AckedPartition, mode: AckMode = AckMode.INDIVIDUAL)
     return Acks(*SUBSCRIPTION, mode, (partition,))
 
 
-def test_what_lies_below_the_log_start_counts_as_acknowledged() -> None:
+def refused(log: Log, wanted: AckedPartition) -> str:
+    mode = AckMode.INDIVIDUAL if wanted.position is None else AckMode.CUMULATIVE
+    error = log.refusal(Write(acks=(acknowledging(wanted, mode),)))
+    assert isinstance(error, AckConflictError)
+    return error.kind
+
+
+def test_what_lies_below_the_log_start_counts_as_acknowledged_for_readers() -> None:
     log = sealed()
     log.commit(CreateSubscription(*SUBSCRIPTION))
     log.commit(Write(acks=(acknowledging(AckedPartition(0, ((3, 4),))),)))
@@ -221,14 +231,65 @@ def test_what_lies_below_the_log_start_counts_as_acknowledged() -> None:
     known = log.state.subscriptions[SUBSCRIPTION]
     acks = log.state.acks(known, KEY)
     assert (acks.mark, len(acks.acked)) == (4, 0)
-    for wanted in (AckedPartition(0, ((2, 3),)), AckedPartition(0, position=4)):
-        mode = AckMode.INDIVIDUAL if wanted.position is None else AckMode.CUMULATIVE
-        error = log.refusal(Write(acks=(acknowledging(wanted, mode),)))
-        assert isinstance(error, AckConflictError)
-        assert error.kind == "already-acknowledged"
     log.commit(Write(acks=(acknowledging(AckedPartition(0, ((4, 5),))),)))
-    assert log.state.subscriptions[SUBSCRIPTION].partition(0).mark == 5
+    assert log.state.acks(log.state.subscriptions[SUBSCRIPTION], KEY).mark == 5
     assert check_whole(log.state) == []
+
+
+def test_a_removed_record_is_acknowledged_once() -> None:
+    """Two clients received it before it was removed: one of them may make something of it."""
+    log = sealed()
+    log.commit(CreateSubscription(*SUBSCRIPTION))
+    log.commit(Write(acks=(acknowledging(AckedPartition(0, ((1, 2),))),)))
+    log.commit(trim(part(4)))
+    assert refused(log, AckedPartition(0, ((1, 2), (5, 6)))) == "already-acknowledged"
+    log.commit(Write(acks=(acknowledging(AckedPartition(0, ((2, 3), (5, 6)))),)))
+    assert refused(log, AckedPartition(0, ((2, 3),))) == "already-acknowledged"
+    log.commit(Write(acks=(acknowledging(AckedPartition(0, position=3), AckMode.CUMULATIVE),)))
+    assert refused(log, AckedPartition(0, position=3)) == "already-acknowledged"
+    assert refused(log, AckedPartition(0, ((0, 1),))) == "already-acknowledged"
+    acks = log.state.acks(log.state.subscriptions[SUBSCRIPTION], KEY)
+    assert (acks.mark, acks.acked.pairs()) == (4, [(5, 6)])
+    assert check_whole(log.state) == []
+
+
+@pytest.mark.parametrize("is_one_entry", [True, False])
+def test_a_transaction_commits_what_was_removed_of_its_acknowledgements(is_one_entry: bool) -> None:
+    log = sealed()
+    log.commit(OpenProducer("acks"))
+    log.commit(OpenProducer("other"))
+    log.commit(CreateSubscription(*SUBSCRIPTION))
+    acks = (acknowledging(AckedPartition(0, ((2, 6),))),)
+    if not is_one_entry:
+        log.commit(Write(log.producer("acks"), acks=acks))
+    log.commit(trim(part(4)))
+    if not is_one_entry:
+        error = log.refusal(Write(log.producer("other"), acks=acks, end=Outcome.COMMIT))
+        assert error.kind == "ack-pending"
+    log.commit(Write(log.producer("acks"), acks=acks if is_one_entry else (), end=Outcome.COMMIT))
+    error = log.refusal(Write(log.producer("other"), acks=acks, end=Outcome.COMMIT))
+    assert error.kind == "already-acknowledged"
+    assert log.state.acks(log.state.subscriptions[SUBSCRIPTION], KEY).mark == 6
+    assert check_whole(log.state) == []
+
+
+def test_ranges_of_removed_records_join_the_mark_but_the_highest() -> None:
+    """The state keeps the highest of them, whichever way it goes on; ranges above the log start are all kept."""
+    start = 3 * REMOVED_RANGES_MAX
+    acked = Ranges.of([(at, at + 1) for at in range(1, 2 * start, 2)])
+    pending = {"t": PendingAcks(Ranges.of([(0, 1), (start - 2, start - 1)]))}
+    acks = PartitionAcks(acked=acked, pending=pending)
+    kept = acks.kept(start)
+    assert kept.mark == start - 2 * REMOVED_RANGES_MAX
+    assert len(kept.acked.below(start)) == REMOVED_RANGES_MAX
+    assert kept.acked == acked.above(kept.mark)
+    assert kept.pending == pending
+    assert kept.kept(start) == kept
+    assert acks.kept(2 * REMOVED_RANGES_MAX) is acks
+    assert list(_check_acks(kept, start, 2 * start)) == []
+    assert list(_check_acks(kept, kept.mark, 2 * start)) == []
+    ended = kept.ended("t", commit=True)
+    assert ended.acked == kept.acked | Ranges.of([(start - 2, start - 1)])
 
 
 @pytest.mark.parametrize("commits", [True, False])
@@ -243,8 +304,10 @@ def test_what_is_pending_below_the_log_start_adds_nothing(wanted: AckedPartition
     log.commit(Write(acks=(acknowledging(AckedPartition(0, ((5, 6),))),)))
     assert check_whole(log.state) == []
     log.commit(Write(log.producer("acks"), end=Outcome.COMMIT if commits else Outcome.ABORT))
+    kept = log.state.subscriptions[SUBSCRIPTION].partition(0)
     acks = log.state.acks(log.state.subscriptions[SUBSCRIPTION], KEY)
     assert (acks.mark, acks.acked.pairs(), dict(acks.pending)) == (4, [(5, 6)], {})
+    assert kept.whole().offsets_below(4) == (wanted.position or 2) * commits
     assert check_whole(log.state) == []
 
 
