@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,20 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from spark_datasource.failures import clean_iterator, error_in
 from spark_datasource.options.storage import Storage, s3a_settings, storage_for
 from spark_datasource.worker.logs import absolute, log_with_id, open_log
 from spark_datasource.write.transaction_settings import place_problems
 from txnformat.admin import compaction
-from txnformat.admin.compaction import CompactedTopic, CompactionProgress, Groups, Writer
+from txnformat.admin.compaction import (
+    Compacted,
+    CompactedTopic,
+    CompactionProgress,
+    Groups,
+    KeyPasses,
+    Writer,
+    run_key_passes,
+)
 from txnformat.core.sealing.sidecar import RUN_ROW
 from txnformat.core.state import LogState, TopicState
 from txnformat.errors import InvalidInputError
@@ -33,6 +43,9 @@ WAVE = 64
 WRITTEN = pa.schema([("place", pa.int64()), ("runs", pa.list_(pa.binary())), ("files", pa.binary())])
 """The answer of a task: the group's place, rows of RUN_ROW of each source, and the records of the files as JSON, in the order of their numbers."""
 DDL = "place bigint, runs array<binary>, files binary"
+CLEANED = pa.schema([("compacted", pa.binary())])
+"""The answer of a task that has compacted the keys of a partition: Compacted as JSON."""
+CLEANED_DDL = "compacted binary"
 
 
 def compact(
@@ -71,7 +84,8 @@ def compact(
 
     Notes
     -----
-    Each file is written by one task; a job writes up to 64 of them.
+    Each file is written by one task; a job writes up to 64 of them. Of a topic whose keys are compacted, each partition is a
+    task, which also commits: it reads the keys of the partition into a map of at most 128 MiB.
     """
     problems = place_problems(spark, root)
     if problems:
@@ -89,7 +103,7 @@ def compact(
         target_bytes=target_bytes,
         min_lag_ms=min_lag_ms,
         progress=progress,
-        writer=Writer(partial(_write, spark, path, storage), WAVE),
+        writer=Writer(partial(_write, spark, path, storage), WAVE, partial(_clean, spark, path, storage)),
     )
 
 
@@ -101,6 +115,45 @@ def _write(
     found = {row["place"]: row for row in frame.collect()}
     for place, sources in enumerate(groups):
         yield _written(found[place], len(sources))
+
+
+def _clean(
+    spark: SparkSession, path: str, storage: Storage, state: LogState, passes: KeyPasses
+) -> Iterator[Compacted]:
+    """Run key passes, each partition's in a task. Raises the error of txnlog that a task tells of."""
+    numbers = list(passes.numbers)
+    for first in range(0, len(numbers), WAVE):
+        wave = numbers[first : first + WAVE]
+        each = [replace(passes, numbers=[number]) for number in wave]
+        task = partial(_clean_task, path, storage, state.log_id, state.entry, each)
+        frame = spark.range(0, len(wave), 1, numPartitions=len(wave)).mapInArrow(task, CLEANED_DDL)
+        try:
+            answers = frame.collect()
+        except Exception as error:
+            known = error_in(str(error))
+            if known is None:
+                raise
+            raise known from None
+        for row in answers:
+            yield msgspec.json.decode(bytes(row["compacted"]), type=Compacted)
+
+
+@clean_iterator
+def _clean_task(
+    path: str,
+    storage: Storage,
+    log_id: str,
+    entry: int,
+    each: Sequence[KeyPasses],
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Run the passes whose places a task gets."""
+    for batch in batches:
+        for place in batch.column("id").to_pylist():
+            log = log_with_id(path, storage, log_id, entry)
+            found = run_key_passes(log.committer, log.sidecars, each[place])
+            log.close()  # this worker may be stopped at any time: a seal being written ends first
+            yield pa.RecordBatch.from_arrays([pa.array([msgspec.json.encode(found)])], schema=CLEANED)
 
 
 def _written(row: Any, sources: int) -> Written:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.maintenance.future import FEATURE, ask_for_more
 from tests.spark.histories import NUMBERS, Transactions, numbers
-from txnformat.admin.compaction import CompactionProgress
+from txnformat.admin.compaction import CompactionProgress, seal_and_list
 from txnformat.log import TxnLog
-from txnformat.types import Outcome
-from txnlog import InvalidInputError, UnsupportedFeatureError, compact
+from txnformat.types import Outcome, TopicPartition
+from txnlog import ConflictError, InvalidInputError, Producer, UnsupportedFeatureError, compact
 from txnlog.cli.app import application
 
 Read = Callable[..., DataFrame]
@@ -208,3 +210,94 @@ def test_a_log_whose_maintenance_needs_more_is_refused(busy: TxnLog, spark: Spar
         compact(spark, path)
     assert caught.value.values == {"features": [FEATURE]}
     assert busy.refresh().entry == entry
+
+
+# --- keys ------------------------------------------------------------------------------------------------------------
+
+KEYED = pa.schema([("key", pa.string()), ("n", pa.int64())])
+KEEP_LATEST: dict[str, int | str] = {
+    "cleanup.policy": "compact",
+    "tombstone.column": "n",
+    "min.compaction.lag.ms": 0,
+    "delete.retention.ms": 0,
+}
+
+
+@pytest.fixture
+def changes(log: TxnLog) -> TxnLog:
+    """Topic "k": 30 transactions over 7 keys in 3 partitions, of which every fifth was aborted; some records are tombstones."""
+    log.upgrade()
+    log.create_topic("k", KEYED, partitions=3, key_columns=["key"], settings=KEEP_LATEST)
+    for number in range(30):
+        with Producer(log, f"p-{number}") as producer:
+            producer.begin()
+            rows = [
+                {"key": f"k{one % 7}", "n": None if one % 11 == 3 else one}
+                for one in range(number, number + 4)
+            ]
+            producer.send("k", rows)
+            producer.abort() if number % 5 == 0 else producer.commit()
+    return log
+
+
+def latest(log: TxnLog) -> dict[str, tuple[int, int | None]]:
+    """Return offset and value of the latest record of each key, as all records tell it."""
+    table = log.read("k", columns=["key", "_offset", "n"]).read_all()
+    found: dict[str, tuple[int, int | None]] = {}
+    for row in sorted(table.to_pylist(), key=lambda row: row["_offset"]):
+        found[row["key"]] = row["_offset"], row["n"]
+    return found
+
+
+def test_tasks_compact_keys_as_this_process_does(changes: TxnLog, spark: SparkSession, path: str) -> None:
+    wanted = latest(changes)
+    before = changes.read("k").read_all().num_rows
+    seal_and_list(changes.committer)
+    (planned,) = changes.compact("k", dry_run=True)
+    (found,) = compact(spark, path, "k")
+    assert found.removed_records == planned.removed_records > 0
+    assert found.dirty_ratio == planned.dirty_ratio == 1.0
+    assert (found.partitions, found.files_before > 3) == (3, True)
+    changes.refresh()
+    assert latest(changes) == wanted
+    assert changes.read("k").read_all().num_rows == before - found.removed_records == len(wanted)
+    assert [
+        changes.state.partition(TopicPartition(changes.state.topic("k").topic_id, one)).cleaned_end > 0
+        for one in range(3)
+    ]
+    report = changes.verify(deep=True)
+    assert report.ok, report.problems
+    (again,) = compact(spark, path, "k", [0, 2])
+    assert again.removed_records <= sum(value is None for _, value in wanted.values()), (
+        "tombstones that are due"
+    )
+
+
+def test_two_compactions_of_keys_do_no_harm(changes: TxnLog, spark: SparkSession, path: str) -> None:
+    wanted = {key: found for key, found in latest(changes).items() if found[1] is not None}
+    with ThreadPoolExecutor(2) as pool:
+        ours = pool.submit(lambda: TxnLog.open(path).compact("k"))
+        theirs = pool.submit(compact, spark, path, "k")
+        ours.result()
+        theirs.result()
+    changes.refresh()
+    assert {key: found for key, found in latest(changes).items() if found[1] is not None} == wanted
+    changes.compact("k")
+    assert len(changes.read("k").read_all()) == len(latest(changes))
+    report = changes.verify(deep=True)
+    assert report.ok, report.problems
+
+
+def test_what_stops_a_task_is_told_as_this_process_tells_it(
+    log: TxnLog, spark: SparkSession, path: str
+) -> None:
+    log.upgrade()
+    log.create_topic("k", "kafka")
+    with Producer(log, "p", chunk_bytes=1 << 20) as producer, producer.transaction():
+        producer.send("k", key=b"a", value=bytes(3 << 20))
+    log.alter_topic("k", settings={"cleanup.policy": "compact", "min.compaction.lag.ms": 0})
+    with pytest.raises(ConflictError) as local:
+        log.compact("k")
+    with pytest.raises(ConflictError) as told:
+        compact(spark, path, "k")
+    assert told.value.kind == local.value.kind == "chunks-in-compacted-topic"

@@ -46,6 +46,12 @@ class Cleaned:
     dirty_ratio: float | None = None
     removed: int = 0
 
+    def add(self, other: Cleaned) -> None:
+        """Add the outcome of other partitions."""
+        ratios = [one for one in (self.dirty_ratio, other.dirty_ratio) if one is not None]
+        self.dirty_ratio = max(ratios, default=None)
+        self.removed += other.removed
+
 
 class Cleaner:
     """Compacts the keys of one topic. ``is_young``: tells whether a part has records that were aborted too short a time ago."""

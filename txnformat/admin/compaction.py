@@ -96,6 +96,59 @@ Groups = Sequence[Sequence[Source]]
 """Sources that become files of their own, group by group."""
 
 
+@dataclass(slots=True)
+class Counts:
+    """What was read and written, before and after, of one topic or of some of its partitions."""
+
+    partitions: set[int] = field(default_factory=set)
+    segments_before: int = 0
+    segments: int = 0
+    files_before: dict[str, int] = field(default_factory=dict)
+    """Requests of each, by key."""
+    files: int = 0
+    files_requests: int = 0
+    size_before: int = 0
+    size: int = 0
+    indexes_before: set[str] = field(default_factory=set)
+    indexes: int = 0
+
+    def add(self, other: Counts) -> None:
+        """Add the counts of other partitions."""
+        self.partitions |= other.partitions
+        self.files_before |= other.files_before
+        self.indexes_before |= other.indexes_before
+        for name in (
+            "segments_before",
+            "segments",
+            "files",
+            "files_requests",
+            "size_before",
+            "size",
+            "indexes",
+        ):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyPasses:
+    """The key passes over some partitions of a topic: plain data, for another process."""
+
+    topic_id: str
+    numbers: Sequence[int]
+    """The partitions."""
+    now_ms: int
+    """Log time, or the store's if that is later."""
+    target_bytes: int
+    min_lag_ms: int
+    dry_run: bool
+    when_dirty: bool
+    """Whether to clean only partitions that the topic's settings call dirty enough."""
+
+
+Compacted = tuple[Cleaned, Counts]
+"""The outcome of key passes."""
+
+
 class Writer(NamedTuple):
     """The writer of the files: this process, or others, such as tasks of Spark."""
 
@@ -103,6 +156,8 @@ class Writer(NamedTuple):
     """Writes groups of sources, as they are in a state; it yields in the order of the groups."""
     at_once: int
     """How many groups it gets in one call."""
+    clean: Callable[[LogState, KeyPasses], Iterator[Compacted]] | None = None
+    """Runs key passes, each with :func:`run_key_passes`. If None, this process does."""
 
 
 def compact(
@@ -200,19 +255,14 @@ def seal_and_list(committer: Committer) -> None:
             logger.debug("not listed: %s", error)
 
 
-@dataclass(slots=True)
-class _Counts:
-    partitions: set[int] = field(default_factory=set)
-    segments_before: int = 0
-    segments: int = 0
-    files_before: dict[str, int] = field(default_factory=dict)
-    """Requests of each, by key."""
-    files: int = 0
-    files_requests: int = 0
-    size_before: int = 0
-    size: int = 0
-    indexes_before: set[str] = field(default_factory=set)
-    indexes: int = 0
+def run_key_passes(committer: Committer, sidecars: SidecarCache, passes: KeyPasses) -> Compacted:
+    """Compact the keys of some partitions, and commit what was written."""
+    topic = committer.state.topic_of(passes.topic_id, "a compaction")
+    ages = Ages.of(topic.settings)
+    one = _Topic(
+        committer, sidecars, topic.name, None, passes.target_bytes, passes.min_lag_ms, ages, None, None
+    )
+    return one.clean(passes), one.counts
 
 
 class _Topic:
@@ -239,7 +289,7 @@ class _Topic:
         self._target_bytes = target_bytes
         self._min_lag_ms = min_lag_ms
         self._progress = progress
-        self._counts = _Counts()
+        self.counts = Counts()
 
     def run(self, *, dry_run: bool, when_dirty: bool) -> CompactedTopic:
         state, now_ms = self._committer.refresh_with_time()
@@ -247,19 +297,21 @@ class _Topic:
         topic = state.topic(self._name)
         cleaned = Cleaned()
         if keeps_latest(topic.settings):
-            cleaner = Cleaner(
-                self._committer,
-                self._sidecars,
-                topic.topic_id,
-                now_ms,
-                self._min_lag_ms,
-                self._target_bytes,
-                partial(self._has_young_abort, ended_ms=now_ms - self._min_lag_ms),
-                self._replace_cleaned,
+            passes = KeyPasses(
+                topic_id=topic.topic_id,
+                numbers=self._numbers(topic),
+                now_ms=now_ms,
+                target_bytes=self._target_bytes,
+                min_lag_ms=self._min_lag_ms,
+                dry_run=dry_run,
+                when_dirty=when_dirty,
             )
-            for number in self._numbers(topic):
-                cleaner.clean(number, dry_run=dry_run, when_dirty=when_dirty)
-            cleaned = cleaner.done
+            if self._writer.clean is None:
+                cleaned = self.clean(passes)
+            else:
+                for found, counts in self._writer.clean(state, passes):
+                    cleaned.add(found)
+                    self.counts.add(counts)
             state = state if dry_run else self._committer.refresh()
             topic = state.topic_of(topic.topic_id, "a compaction")
         stays = when_dirty and is_left_alone(topic.settings)
@@ -276,7 +328,7 @@ class _Topic:
             done += sum(source.size for together in wave for source in together)
             if self._progress is not None:
                 self._progress(CompactionProgress(self._name, done, total))
-        counts = self._counts
+        counts = self.counts
         before = len(counts.indexes_before) + sum(counts.files_before.values())
         return CompactedTopic(
             self._name,
@@ -292,6 +344,22 @@ class _Topic:
             cleaned.dirty_ratio,
             cleaned.removed,
         )
+
+    def clean(self, passes: KeyPasses) -> Cleaned:
+        """Run key passes in this process."""
+        cleaner = Cleaner(
+            self._committer,
+            self._sidecars,
+            passes.topic_id,
+            passes.now_ms,
+            passes.min_lag_ms,
+            passes.target_bytes,
+            partial(self._has_young_abort, ended_ms=passes.now_ms - passes.min_lag_ms),
+            self._replace_cleaned,
+        )
+        for number in passes.numbers:
+            cleaner.clean(number, dry_run=passes.dry_run, when_dirty=passes.when_dirty)
+        return cleaner.done
 
     # The plan.
 
@@ -420,7 +488,7 @@ class _Topic:
     def _count(
         self, sources: Sequence[Source], files: Mapping[int, FileRecord], runs: Sequence[Rows]
     ) -> None:
-        counts = self._counts
+        counts = self.counts
         for source in sources:
             counts.partitions.add(source.key.partition)
             counts.segments_before += len(source.parts)
