@@ -1,10 +1,12 @@
 """Writing committed records of partitions together: one Parquet file, and the runs of a ``.runs`` that say what is where.
 
-Memory: a row group, and the plan of one range of offsets.
+Memory: a row group, the plan of one range of offsets, and the small files that have records of several sources, up to ``KEPT_BYTES_MAX`` of
+:mod:`~txnformat.reading.open_files`: each of these is fetched once.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,13 +18,14 @@ import pyarrow.compute as pc
 from txnformat import keys
 from txnformat.core.records.scan import PartitionPlan, Stored
 from txnformat.core.sealing.segment_list import SegmentPart
-from txnformat.core.sealing.sidecar import RUN_ROW
+from txnformat.core.sealing.sidecar import RUN_ROW, BatchOutcome
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.topics.filters import bloom_columns
 from txnformat.persistent import Rows
+from txnformat.reading.open_files import OpenFiles
 from txnformat.reading.plan import plan_range
 from txnformat.reading.planned_columns import PlannedColumns
-from txnformat.reading.rows import read_rows
+from txnformat.reading.rows import files_of_runs, read_rows
 from txnformat.reading.sealed import SidecarCache
 from txnformat.reading.stored_rows import STORED_FIELDS
 from txnformat.segments.writer import Indexing, SegmentFileWriter, is_uneven
@@ -100,17 +103,34 @@ def write_together(
 ) -> Written:
     """Write the committed records of sources into files that are born at the state's entry. ``new_id``: gives fresh uuids. ``keep``: gives a mask of the records that are written; None: all."""
     rows_max = min(ROW_GROUP_ROWS, max((source.records for source in sources), default=0))
-    files = CompactedFiles(sidecars, state, topic, new_id, keep, rows_max)
-    try:
-        runs = [files.add(source) for source in sources]
-        return Written(runs, files.close())
-    except BaseException:
-        files.abort()
-        raise
+    with OpenFiles(sidecars.store) as opened:
+        opened.share(_openings(sidecars, sources))
+        files = CompactedFiles(sidecars, state, topic, new_id, keep, rows_max, opened)
+        try:
+            runs = [files.add(source) for source in sources]
+            return Written(runs, files.close())
+        except BaseException:
+            files.abort()
+            raise
+
+
+def _openings(sidecars: SidecarCache, sources: Sequence[Source]) -> Counter[str]:
+    """Return of how many sources files have records, by key."""
+    found: Counter[str] = Counter()
+    for source in sources:
+        keys_of: set[str] = set()
+        for part in source.parts:
+            index = sidecars.index(part.record.index)
+            number = source.key.partition
+            rows = index.runs_of(number, part.range) if index.is_compacted else index.partition(number)
+            rows = rows if index.is_compacted else rows[rows["outcome"] != BatchOutcome.ABORTED]
+            keys_of.update(index.files[file].key for file in set(rows["file"].tolist()))
+        found.update(keys_of)
+    return found
 
 
 class CompactedFiles:
-    """Writes the committed records of sources, partition by partition. ``new_id``: gives fresh uuids. ``rows_max``: of a row group, about."""
+    """Writes the committed records of sources, partition by partition. ``new_id``: gives fresh uuids. ``rows_max``: of a row group, about. ``opened``: the files of the sources."""
 
     def __init__(
         self,
@@ -118,9 +138,11 @@ class CompactedFiles:
         state: LogState,
         topic: TopicState,
         new_id: Callable[[], str],
-        keep: Keep | None = None,
-        rows_max: int = ROW_GROUP_ROWS,
+        keep: Keep | None,
+        rows_max: int,
+        opened: OpenFiles,
     ) -> None:
+        self._opened = opened
         self._keep = keep
         self._indexing = Indexing(bloom_columns(topic.settings), max(1, rows_max))
         self._sidecars = sidecars
@@ -178,6 +200,8 @@ class CompactedFiles:
                 continue
             has_columns = self._keep is not None or span["stored"][0] != Stored.NO
             schema = self._schema if has_columns else self._topic.schema.arrow_schema
+            expected = files_of_runs(span, None, self._topic.name, self._topic.schema, partition)
+            self._opened.expect(expected, file_of)
             batches = read_rows(
                 self._sidecars.store,
                 self._topic.name,
@@ -186,6 +210,7 @@ class CompactedFiles:
                 span,
                 file_of,
                 schema.names,
+                files=self._opened,
             )
             if has_columns:
                 yield from self._kept(batches)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -105,6 +105,8 @@ class OpenFiles:
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._uses: dict[str, int] = {}
         """How often files are to be opened that are to be opened more than once."""
+        self._shared: frozenset[str] = frozenset()
+        """Files of which that is known before they are expected."""
         self._queue: deque[Iterator[FileRecord]] = deque()
         """Files that are expected,"""
         self._next: FileRecord | None = None
@@ -130,6 +132,14 @@ class OpenFiles:
         """Return whether all that is read of a file comes with one request, of SMALL_FILE_BYTES at most."""
         return is_small(file) or (not self._has_data and file.footer_bytes <= SMALL_FILE_BYTES)
 
+    def share(self, reads: Mapping[str, int]) -> None:
+        """Tell how many of the reads that come need a file, by key: it is kept from the first of them to the last. Each of them still expects its files."""
+        with self._lock:
+            shared = {key: count for key, count in reads.items() if count > 1}
+            self._shared |= shared.keys()
+            for key, count in shared.items():
+                self._uses[key] = self._uses.get(key, 0) + count
+
     def expect(self, numbers: Rows, file_of: Callable[[int], FileRecord]) -> None:
         """Announce files, in the order in which they will be opened, each as often as it will be.
 
@@ -139,7 +149,7 @@ class OpenFiles:
         with self._lock:
             for number, count in zip(files[counts > 1].tolist(), counts[counts > 1].tolist(), strict=True):
                 key = file_of(number).key
-                self._uses[key] = self._uses.get(key, 0) + count
+                self._uses[key] = self._uses.get(key, 0) + count - (key in self._shared)
             if self._ahead_max:
                 self._queue.append(filter(self.is_at_hand, map(file_of, numbers.tolist())))
                 self._next = self._next or self._following()
@@ -153,6 +163,8 @@ class OpenFiles:
             kept = self._kept.pop(file.key, None)
             if kept is not None:
                 self._bytes -= kept.weight
+                if self._next is not None and self._next.key == file.key:
+                    self._next = self._following()  # it need not be fetched
             if kept is None or kept.width != len(schema):
                 kept = self._opened(file, schema, alone=alone)
             self.opened_bytes += kept.weight

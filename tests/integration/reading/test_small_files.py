@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,8 +13,11 @@ import pytest
 from tests.integration.reading.small_files import BUDGET, Far, counted, fill, gets_per_file
 from txnformat.consumers import fetching
 from txnformat.errors import NotFoundError
+from txnformat.reading import compacting
+from txnformat.reading.open_files import OpenFiles
 from txnformat.store.memory import MemoryStore
 from txnformat.store.open import open_store
+from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import Consumer, Producer, Subscription, TxnLog
 from txnlog_testing.stores.counting import CountingStore
 from txnlog_testing.stores.s3_server import S3Server, seaweedfs_server
@@ -213,3 +217,46 @@ def test_a_read_that_is_left_early_asks_for_little_more() -> None:
         del batches
     assert measured.counts.count() <= 1 + 16 + 1
     assert not [one.name for one in threading.enumerate() if one.name.startswith("txnlog-read")]
+
+
+@pytest.mark.parametrize("far", [False, True])
+@pytest.mark.parametrize("seal_after", [None, 20])
+def test_a_compaction_fetches_each_small_file_once(far: bool, seal_after: int | None) -> None:
+    """A file with records of four partitions is kept from the first of them to the last."""
+    store = counted(far)
+    numbers = fill(store, FILES, 4, seal_after=seal_after)
+    with TxnLog.open(store) as log:
+        log.upgrade()
+        with store.measure() as measured:
+            (found,) = log.compact("t", min_lag_ms=0)
+        assert (found.files_before, found.files) == (FILES, 1)
+        assert measured.counts.count(RequestKind.GET_RANGE, KeyClass.DATA) == FILES
+        assert sorted(log.read("t").read_all()["n"].to_pylist()) == numbers
+
+
+def test_a_compaction_keeps_a_bounded_number_of_small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of files beyond the bound those that are kept are still fetched once."""
+    store = counted(far=False)
+    numbers = fill(store, FILES, 4)
+    most = []
+
+    class Watched(OpenFiles):
+        def __init__(self, *args: Any, **named: Any) -> None:
+            super().__init__(*args, **named, bytes_max=60_000)
+
+        def _keep(self, key: str, kept: Any) -> None:
+            super()._keep(key, kept)
+            most.append(self._bytes)
+
+        def close(self) -> None:
+            assert not self._uses, "every file was opened as often as was told"
+            super().close()
+
+    monkeypatch.setattr(compacting, "OpenFiles", Watched)
+    with TxnLog.open(store) as log:
+        log.upgrade()
+        with store.measure() as measured:
+            log.compact("t", min_lag_ms=0)
+        assert 50_000 < max(most) <= 60_000
+        assert FILES < measured.counts.count(RequestKind.GET_RANGE, KeyClass.DATA) < 4 * FILES
+        assert sorted(log.read("t").read_all()["n"].to_pylist()) == numbers

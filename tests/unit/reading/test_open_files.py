@@ -263,3 +263,17 @@ def test_a_forked_child_asks_by_itself() -> None:
         files._begun = OrderedDict((key, Future()) for key in files._begun)
         files.renew()
         assert [read(files, file) for file in records[1:]] == list(range(1, 10))
+
+
+@pytest.mark.parametrize("in_flight", [1, 16])
+def test_a_file_that_several_reads_share_is_fetched_once_and_let_go_at_the_end(in_flight: int) -> None:
+    """A read may open it several times; also then nothing is kept after the last one."""
+    store = FarStore(in_flight)
+    records = write(store, 3)
+    with OpenFiles(store) as files:
+        files.share({records[0].key: 2, records[1].key: 2, records[2].key: 1})
+        for order in ([0, 1, 0, 2], [0, 1]):
+            files.expect(np.array(order), records.__getitem__)
+            assert [read(files, records[number]) for number in order] == order
+        assert (files._uses, dict(files._kept), files._bytes) == ({}, {}, 0)
+        assert Counter(store.asked) == dict.fromkeys((record.key for record in records), 1)
