@@ -17,6 +17,11 @@ from bench.spark.session import drain, session
 from bench.table import Benchmark, Context, Measurement, Row, ratio, take_turns
 from spark_datasource.datasource import TxnLogDataSource
 from spark_datasource.read.splits import Split
+from txnformat.log import TxnLog
+from txnformat.reading.plan import open_range
+from txnformat.reading.sealed import SidecarCache
+from txnformat.store.local import LocalStore
+from txnformat.types import IsolationLevel
 
 __all__ = ["BENCHMARKS"]
 
@@ -35,20 +40,27 @@ class Shape:
     blocks: Callable[[int], Iterator[pa.Table]]
     column: str | None = None
     """The only one that is read."""
+    compacted: bool = False
+    """Whether the log is compacted first."""
 
 
 def bare_splits(log: Path, column: str | None) -> list[list[tuple[str, list[int]]]]:
     """Return the row groups of the splits that our source reads, by file, as the bare source takes them."""
     options = {"path": str(log), "topic": "rows"} | ({"columns": column} if column else {})
     source = TxnLogDataSource(options)
+    sidecars = SidecarCache(LocalStore(str(log)))
     found = []
     for split in source.reader(source.schema()).partitions():
         if not isinstance(split, Split):
             raise TypeError(f"a split is a {type(split).__name__}")
+        planned = [
+            open_range(sidecars, part.range, IsolationLevel.READ_COMMITTED, None) for part in split.sealed
+        ]
+        planned += [(part.planned(), split.files) for part in split.parts]
         runs: list[tuple[str, list[int]]] = []
-        for part in split.parts:
-            for row in part.planned():
-                file = str(log / split.files[int(row["file"])].key)
+        for rows, files in planned:
+            for row in rows:
+                file = str(log / files[int(row["file"])].key)
                 if not runs or runs[-1][0] != file:
                     runs.append((file, []))
                 first = int(row["row_group"])
@@ -61,11 +73,14 @@ def _frames(spark: SparkSession, shape: Shape, folder: Path) -> dict[str, DataFr
     log, parquet, column = folder / "log", folder / "spark", shape.column
     spark.read.parquet(str(folder / "parquet")).repartition(PARQUET_FILES).write.parquet(str(parquet))
     ours = spark.read.format("txnlog").option("topic", "rows")
+    wanted = [column] if column else None
+    if shape.compacted:  # its files also have metadata columns
+        wanted = next(shape.blocks(1)).column_names
     bare = spark.read.format("bare_parquet").option("splits", json.dumps(bare_splits(log, column)))
     theirs = spark.read.parquet(str(parquet))
     return {
         "txnlog": (ours.option("columns", column) if column else ours).load(str(log)),
-        "bare": bare.option("columns", json.dumps([column] if column else None)).load(),
+        "bare": bare.option("columns", json.dumps(wanted)).load(),
         "spark_parquet": theirs.select(column) if column else theirs,
     }
 
@@ -93,6 +108,11 @@ def _measure(shape: Shape, context: Context) -> list[Measurement]:
     """Return our speed by that of the two others (one column: our time by theirs)."""
     context.tick("writing")
     rows = shapes.write_log(context.folder / "log", shape.blocks(ROWS), aborted_of_ten=ABORTED_OF_TEN)
+    if shape.compacted:
+        context.tick("compacting")
+        with TxnLog.open(context.folder / "log") as log:
+            log.upgrade()
+            log.compact("rows", min_lag_ms=0)
     shapes.write_parquet(context.folder / "parquet", shape.blocks(ROWS), aborted_of_ten=ABORTED_OF_TEN)
     context.tick("starting Spark")
     with session(context.folder) as spark:
@@ -185,6 +205,25 @@ BENCHMARKS = (
             Row(
                 key="scan-narrow-spark-parquet",
                 work="Spark scan, 144-byte rows",
+                against=SPARK,
+                figure="times its speed",
+            ),
+        ),
+    ),
+    _benchmark(
+        Shape("compacted", shapes.flights, compacted=True),
+        "Spark scan of a compacted topic, flights shape",
+        (
+            Row(
+                key="scan-compacted-bare",
+                work="Spark scan of a compacted topic, flights shape",
+                against=BARE,
+                figure="times its speed",
+                target=0.95,
+            ),
+            Row(
+                key="scan-compacted-spark-parquet",
+                work="Spark scan of a compacted topic, flights shape",
                 against=SPARK,
                 figure="times its speed",
             ),

@@ -98,7 +98,7 @@ Groups = Sequence[Sequence[Source]]
 
 @dataclass(slots=True)
 class Counts:
-    """What was read and written, before and after, of one topic or of some of its partitions."""
+    """Segments, files and bytes before and after, of one topic or of some of its partitions."""
 
     partitions: set[int] = field(default_factory=set)
     segments_before: int = 0
