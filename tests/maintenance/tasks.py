@@ -218,6 +218,11 @@ def _is_truncated(world: World) -> None:
     assert entries_in(world.store)[0] == 100
 
 
+def _is_truncated_further(world: World) -> None:
+    """The task has written the snapshot without which the boundary would be lower."""
+    assert entries_in(world.store)[0] == 200
+
+
 def _age_all(world: World) -> None:
     """Leave something for each task of maintenance."""
     world.end_prepared()
@@ -260,6 +265,17 @@ TASKS: dict[str, Task] = {
         lambda log: log.vacuum(GRACE), _make_garbage, done=_is_clean, runs=3, rest_s=2 * HOUR_S + 1
     ),
     "snapshot": Task(lambda log: log.committer.write_snapshot(), repeats=True),
+    "begin truncation": Task(
+        lambda log: log.truncate(), _grow, done=_is_truncated, runs=3, rest_s=HOUR_S + 1, is_large=True
+    ),
+    "truncate a quiet log": Task(
+        lambda log: log.maintain("truncate"),
+        _grow,
+        done=_is_truncated_further,
+        runs=3,
+        rest_s=HOUR_S + 1,
+        is_large=True,
+    ),
     "truncate": Task(
         lambda log: log.truncate(), _ripen, done=_is_truncated, runs=2, rest_s=HOUR_S + 1, is_large=True
     ),

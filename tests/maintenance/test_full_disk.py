@@ -15,7 +15,9 @@ from txnlog_testing.stores.faulty import Fault, FaultKind
 FILLS = {RequestKind.CREATE, RequestKind.PUT, RequestKind.OPEN_WRITE}
 
 
-@pytest.mark.parametrize("name", [name for name in TASKS if name != "truncate"])  # its last run only deletes
+@pytest.mark.parametrize(
+    "name", [name for name in TASKS if name != "truncate"]
+)  # its run only deletes; "begin truncation" is the one that writes
 def test_a_full_disk_at_any_write_is_one_error_and_deletes_nothing(name: str) -> None:
     """From the write on the disk stays full; deleting and reading go on. ``make test`` takes the first and the last write of each kind."""
     task, world = TASKS[name], world_of(name)
