@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from txnformat.reading.pruning import may_match_plan
 from txnformat.reading.row_groups import narrowed, row_groups_of, without_rest
 from txnformat.reading.stored_rows import StoredRun, Wanted, stored_schema
 from txnformat.segments.ahead import ahead
-from txnformat.segments.reader import WINDOW_BYTES, SegmentFileReader
+from txnformat.segments.reader import WINDOW_BYTES, SegmentFileReader, SegmentRead, load_together
 from txnformat.store.base import ObjectStore
 from txnformat.types import FileRecord
 
@@ -47,7 +46,16 @@ ROWS_PER_BATCH = 65_536
 """Most rows of one record batch: 10k to 64k serve Spark and Python best."""
 
 SMALL_RUN_BYTES = 256 * 1024
-"""Below, and where a read is a system call, a run is read when its turn comes: Python's threads would wait for each other."""
+"""Decoded bytes below which runs are decoded when their turn comes: handing them to another thread takes longer."""
+
+GROUP_BYTES = 2 * 1024 * 1024
+"""Decoded bytes up to which small runs are decoded together,"""
+
+GROUP_RUNS = 64
+"""and most of them."""
+
+CHECK_BYTES = 128 * 1024
+"""Stored bytes up to which the thread that opens a run also fetches and checks its beginning."""
 
 RUNS_AHEAD = 4
 """Most files on their way while the caller works on the one before them."""
@@ -156,8 +164,10 @@ def read_rows(
     runs = list(_runs(_pruned(rows, where, topic, schema, partition)))
     alone = len(runs) == 1 or not files_ahead
     opener = _Opener(files, topic, schema, partition, file_of, fetched, meta, where, batch_rows_max, alone)
-    begun: Iterator[_Run | StoredRun | None] = map(opener.begin, runs)
-    if files_ahead:
+    begun: Iterator[_Run | StoredRun | None] = map(opener.open, runs)
+    if not alone and store.reads_in_flight == 1:
+        begun = opener.side_by_side(runs, files_ahead)
+    elif not alone:
         begun = ahead(
             opener.begin,
             runs,
@@ -165,7 +175,7 @@ def read_rows(
             weight=lambda run: min(int(run["size"].sum()), WINDOW_BYTES),
             weight_max=2 * WINDOW_BYTES,
             count_max=files_ahead,
-            by_caller=partial(_is_small, store, files, file_of),
+            by_caller=lambda run: files.is_at_hand(file_of(int(run["file"][0]))),
         )
     done, reader = 0, None
     try:
@@ -218,13 +228,6 @@ def files_of_runs(
     return np.append(found, rows["file"][1:][_breaks(rows)]) if len(rows) else found
 
 
-def _is_small(store: ObjectStore, files: OpenFiles, file_of: Callable[[int], FileRecord], run: Rows) -> bool:
-    """Return whether the caller's thread reads a run: it is decoded sooner than it is handed over."""
-    if store.reads_in_flight == 1 and int(run["size"].sum()) < SMALL_RUN_BYTES:
-        return True
-    return files.is_at_hand(file_of(int(run["file"][0])))
-
-
 @dataclass(frozen=True, slots=True)
 class _Opener:
     """Opens the files of runs. Used by several threads."""
@@ -243,7 +246,57 @@ class _Opener:
     alone: bool
 
     def begin(self, run: Rows) -> _Run | StoredRun | None:
-        """Fetch the beginning of a run; None: it has nothing that is wanted."""
+        """Load the beginning of a run; None: it has nothing that is wanted."""
+        opened = self.open(run)
+        if opened is not None:
+            opened.read.load()
+        return opened
+
+    def side_by_side(self, runs: Iterable[Rows], threads: int) -> Iterator[_Run | StoredRun | None]:
+        """Yield what :meth:`begin` returns of each run. This thread opens the files; up to ``threads`` others decode: small runs several at a time."""
+        threads = min(threads, max(2, pa.cpu_count()))
+        groups = ahead(
+            _load,
+            self._groups(runs),
+            threads=threads,
+            weight=lambda group: min(group.stored_bytes, WINDOW_BYTES),
+            weight_max=2 * WINDOW_BYTES,
+            count_max=threads,
+            by_caller=lambda group: group.decoded_bytes < SMALL_RUN_BYTES,
+        )
+        try:
+            for group in groups:
+                yield from group
+        finally:
+            if isinstance(groups, Generator):
+                groups.close()
+
+    def _groups(self, runs: Iterable[Rows]) -> Iterator[_Group]:
+        """Yield runs that are loaded together."""
+        group = _Group()
+        for run in runs:
+            try:
+                opened = self.open(run)
+                is_small = opened is None or opened.read.decoded_bytes <= GROUP_BYTES
+                if opened is not None and is_small and opened.read.stored_bytes <= CHECK_BYTES:
+                    opened.read.check()
+            except Exception as error:  # noqa: BLE001  # raised where the run is read: what comes before it is whole
+                if group.runs:
+                    yield group
+                yield _Group(error)
+                return
+            if not is_small and group.runs:
+                yield group
+                group = _Group()
+            group.add(opened)
+            if not is_small or group.is_full:
+                yield group
+                group = _Group()
+        if group.runs:
+            yield group
+
+    def open(self, run: Rows) -> _Run | StoredRun | None:
+        """Open the file of a run, whose batches load it; None: it has nothing that is wanted."""
         file = self.file_of(int(run["file"][0]))
         is_stored = bool(run["stored"][0])
         columns = stored_schema(self.schema, file) if is_stored else self.schema.of_file(file)
@@ -260,11 +313,40 @@ class _Opener:
                 "_partition": pa.scalar(self.partition, pa.int32()),
             }
             stored = StoredRun(segment, run, file, Wanted(self.schema, self.fetched, self.meta), same)
-            stored.begin(self.batch_rows_max)
+            stored.start(self.batch_rows_max)
             return stored
         reader = _Run(segment, self.topic, self.schema, self.partition, run, file, self.meta)
-        reader.begin(self.fetched, self.batch_rows_max)
+        reader.start(self.fetched, self.batch_rows_max)
         return reader
+
+
+class _Group:
+    """Runs that are loaded together, or the error of one that could not be opened."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.runs: list[_Run | StoredRun | None] = []
+        self.stored_bytes = 0
+        self.decoded_bytes = 0
+        self.error = error
+
+    def add(self, run: _Run | StoredRun | None) -> None:
+        """Add a run that was opened."""
+        self.runs.append(run)
+        if run is not None:
+            self.stored_bytes += run.read.stored_bytes
+            self.decoded_bytes += run.read.decoded_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no other run is added."""
+        return self.decoded_bytes >= GROUP_BYTES or len(self.runs) == GROUP_RUNS
+
+
+def _load(group: _Group) -> list[_Run | StoredRun | None]:
+    if group.error is not None:
+        raise group.error
+    load_together([run.read for run in group.runs if run is not None], GROUP_BYTES)
+    return group.runs
 
 
 def _filtered(where: Predicate, count: int, arrays: dict[str, Any], wanted: pa.Schema) -> pa.RecordBatch:
@@ -323,17 +405,18 @@ class _Run:
         self._ends = self._planned.ends
         self._columns: list[str] = []
         self._done = 0
-        self._begun: Iterator[pa.RecordBatch] = iter(())
+        self.read: SegmentRead
+        """The read of the file, from :meth:`start` on."""
 
-    def begin(self, columns: list[str], batch_rows_max: int) -> None:
-        """Fetch the beginning of what :meth:`batches` yields."""
+    def start(self, columns: list[str], batch_rows_max: int) -> None:
+        """Set ``read``, whose beginning is loaded before :meth:`batches`. Requests: the footer's."""
         groups = row_groups_of(self._rows, self._reader).tolist()
         self._columns = columns
         stored = [name for name in columns if name in self._stored]
-        self._begun = self._reader.begin(groups, stored, batch_rows_max)
+        self.read = self._reader.start(groups, stored, batch_rows_max)
 
     def batches(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield number of rows, and the arrays by column name, of each batch; once, after :meth:`begin`."""
+        """Yield number of rows, and the arrays by column name, of each batch; once, after :meth:`start`."""
         for table in self._own_batches():
             count, done = table.num_rows, self._done
             arrays = {name: self._column(table, name) for name in self._columns}
@@ -371,7 +454,7 @@ class _Run:
         """
         skip = int(self._rows["skip"][0])
         left = int(self._ends[-1])
-        for batch in self._begun:
+        for batch in self.read.batches():
             if skip >= batch.num_rows:
                 skip -= batch.num_rows
                 continue

@@ -14,7 +14,7 @@ from txnformat.core.topics.schema import TopicSchema
 from txnformat.errors import CorruptDataError
 from txnformat.persistent import Rows
 from txnformat.reading.row_groups import row_groups_of
-from txnformat.segments.reader import SegmentFileReader
+from txnformat.segments.reader import SegmentFileReader, SegmentRead
 from txnformat.store.base import ObjectStore
 from txnformat.types import FileRecord
 
@@ -68,24 +68,25 @@ class StoredRun:
         self._columns = columns
         self._alone = alone
         self._own = frozenset(columns.schema.of_file(file).names)
-        self._begun: Iterator[pa.RecordBatch] = iter(())
+        self.read: SegmentRead
+        """The read of the file, from :meth:`start` on."""
         self._done = 0  # rows of the file
         self._is_clipped = bool((rows["stored"] != Stored.WHOLE).any())
         first = rows[0]
         self._window = (int(first["since"]), int(first["until"]), int(first["known_entry"]))
         self._by_commit = bool(first["stored"] == Stored.BY_COMMIT)
 
-    def begin(self, batch_rows_max: int) -> None:
-        """Fetch the beginning of what :meth:`batches` yields."""
+    def start(self, batch_rows_max: int) -> None:
+        """Set ``read``, whose beginning is loaded before :meth:`batches`. Requests: the footer's."""
         names = [name for name in self._columns.own if name in self._own]
         names += [name for name in self._columns.meta if name not in self._alone]
         if self._is_clipped:
             names += ["_offset", "_commit_entry"]
         groups = row_groups_of(self._rows, self._reader).tolist()
-        self._begun = self._reader.begin(groups, list(dict.fromkeys(names)), batch_rows_max)
+        self.read = self._reader.start(groups, list(dict.fromkeys(names)), batch_rows_max)
 
     def batches(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield number of rows, and the arrays by column name, of each batch; once, after :meth:`begin`."""
+        """Yield number of rows, and the arrays by column name, of each batch; once, after :meth:`start`."""
         kept = self._kept()
         if self._by_commit:
             tables = list(kept)
@@ -99,7 +100,7 @@ class StoredRun:
 
     def _kept(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows that are taken, in the order of the file."""
-        for batch in self._begun:
+        for batch in self.read.batches():
             self._done += batch.num_rows
             if self._is_clipped:
                 mask = self._mask(batch)
@@ -196,7 +197,8 @@ def read_stored(
         run = StoredRun(
             readers[file.key], rows[place : place + 1], file, Wanted(schema, (), tuple(names)), {}
         )
-        run.begin(ROWS_PER_READ)
+        run.start(ROWS_PER_READ)
+        run.read.load()
         for _, arrays in run.batches():
             yield pa.RecordBatch.from_arrays(
                 [arrays[name] for name in names], schema=pa.schema([STORED_FIELDS[name] for name in names])

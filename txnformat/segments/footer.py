@@ -102,6 +102,21 @@ class Chunk(NamedTuple):
     """Bytes of the values of a column without a width, as the writer says; 0 if it does not."""
     metadata: bytes
     """The part of its thrift struct that says this."""
+    head: bytes = b""
+    """The beginning of ``metadata``: type, encodings and path."""
+    data_page: int = 0
+    """First byte of the first data page (inclusive)."""
+
+    def moved(self, shift: int) -> bytes:
+        """Return ``metadata`` for a file in which the chunk lies ``shift`` bytes further on."""
+        parts = [
+            self.head,
+            b"\x15", zigzag(self.codec), b"\x16", zigzag(self.num_values), b"\x16", zigzag(self.uncompressed),
+            b"\x16", zigzag(self.length), b"\x26", zigzag(self.data_page + shift),
+        ]  # fmt: skip
+        if self.has_dictionary:
+            parts += [b"\x26", zigzag(self.start + shift)]
+        return b"".join(parts)
 
 
 class ChunkStatistics(NamedTuple):
@@ -159,14 +174,14 @@ class Footer:
             codec, values, uncompressed, length, data_page = (found[number] for number in (4, 5, 6, 7, 9))
             dictionary = found.get(11)
             text = found.get(16, {}).get(1, 0)
-            metadata = _encode_metadata(found)
+            heading, rest = _encode_metadata(found)
         else:
             head, match, _, hint = found
             # One by one, not in a loop: this runs for every column of every file.
             rest, codec, values, uncompressed, length, data_page, dictionary = match.group(
                 1, 2, 3, 4, 5, 6, 7
             )
-            metadata = head[1] + described.names + rest
+            heading = head[1] + described.names
             codec, values, uncompressed = codec[0] >> 1, signed(values), signed(uncompressed)
             length, data_page = signed(length), signed(data_page)
             dictionary = None if dictionary is None else signed(dictionary)
@@ -184,7 +199,18 @@ class Footer:
         rows = self.groups[group].rows
         if values < rows or (values > rows and not described.repeated):
             raise FooterError("a column chunk has another number of values than rows", rows, values)
-        asked = Chunk(start, length, codec, values, uncompressed, has_dictionary, max(0, text), metadata)
+        asked = Chunk(
+            start,
+            length,
+            codec,
+            values,
+            uncompressed,
+            has_dictionary,
+            max(0, text),
+            heading + rest,
+            heading,
+            data_page,
+        )
         self._asked[group, leaf] = asked
         return asked
 
@@ -443,20 +469,21 @@ def _check_metadata(found: Struct, leaf: Leaf) -> None:
         raise FooterError(NO_CHUNK, "sizes that are numbers", found[16])
 
 
-def _encode_metadata(found: Struct) -> bytes:
+def _encode_metadata(found: Struct) -> tuple[bytes, bytes]:
+    """Return type, encodings and path, and the numbers behind them."""
     path = found[3]
-    parts = [
+    head = [
         numbers([(I32, 1, found[1])]),
         field_header(LIST, 2, 1), list_header(I32, len(found[2])), *(zigzag(each) for each in found[2]),
         field_header(LIST, 3, 2), list_header(BINARY, len(path)), *(varint(len(name)) + name for name in path),
-        field_header(I32, 4, 3), zigzag(found[4]),
     ]  # fmt: skip
+    parts = [field_header(I32, 4, 3), zigzag(found[4])]
     before = 4
     for number in (5, 6, 7, 9, 11):
         if number in found:
             parts += [field_header(I64, number, before), zigzag(found[number])]
             before = number
-    return b"".join(parts)
+    return b"".join(head), b"".join(parts)
 
 
 def encode_footer(shape: Shape, groups: Sequence[tuple[int, Sequence[Chunk]]]) -> bytes:

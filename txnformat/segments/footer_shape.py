@@ -263,9 +263,11 @@ _COUNTED = rb"\x15%b\x15%b\x15%b\x00" % (_NUMBER, _NUMBER, _NUMBER)
 
 TAIL = (
     rb"\x19(?:\x1c%b|\x2c(?:%b){2}|\x3c(?:%b){3}|\x4c(?:%b){4})" % ((_COUNTED,) * 4)
-    + rb"\x3c(?:\x16(%b))?(?:[\x19\x29]%b)?(?:[\x19\x29\x39]%b)?\x00\x00\x00" % (_NUMBER, _HISTOGRAM, _HISTOGRAM)
+    + rb"(?:\x3c|\x16%b\x15%b\x1c)(?:\x16(%b))?(?:[\x19\x29]%b)?(?:[\x19\x29\x39]%b)?\x00\x00"
+    % (_NUMBER, _NUMBER, _NUMBER, _HISTOGRAM, _HISTOGRAM)
+    + rb"(?:\x16%b\x15%b(?:\x16%b\x15%b)?)?\x00" % ((_NUMBER,) * 4)
 )  # fmt: skip
-"""A column chunk from the end of its statistics to its own."""
+"""A column chunk from the end of its statistics to its own, with the places of a Bloom filter and of page indexes where it has them."""
 
 CHUNK_TAIL = re.compile(TAIL, re.DOTALL)
 NULL_COUNT = re.compile(rb"\x36%b(\x28)?" % _NUMBER, re.DOTALL)

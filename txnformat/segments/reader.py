@@ -11,35 +11,34 @@ WHOLE_BYTES_MAX at a time: row groups that decode to more are read by rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice
-from typing import Any, NamedTuple
+from itertools import accumulate, chain, groupby, islice
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from txnformat.errors import CorruptDataError, InvalidInputError, repr_of
 from txnformat.segments.ahead import ahead
-from txnformat.segments.footer import (
-    Chunk,
-    ChunkStatistics,
-    FooterError,
-    encode_footer,
-)
-from txnformat.segments.footer_shape import Leaf
+from txnformat.segments.footer import Chunk, ChunkStatistics, FooterError, encode_footer
+from txnformat.segments.merged import Part, merged, parquet_file
 from txnformat.segments.pages import whole_values, with_values
 from txnformat.segments.pages_ahead import Looked, look_at_pages
 from txnformat.segments.ranged_file import RangedFile, joined
 from txnformat.segments.segment_object import Fetch, SegmentObject, together
+from txnformat.segments.windows import Asked, Checked, Later, Parts, Window
 from txnformat.store.base import ObjectStore
 from txnformat.types import FileRecord
 
-__all__ = ["WINDOW_BYTES", "SegmentFileReader"]
+__all__ = ["WINDOW_BYTES", "SegmentFileReader", "SegmentRead", "load_together"]
 
 WINDOW_BYTES = 8 * 1024 * 1024
 """Compressed bytes that are fetched and decoded in one go; at least one row group."""
 
 WINDOW_DECODED_BYTES = 32 * 1024 * 1024
 """The same for what they decode to: what compresses well would fill the memory."""
+
+FREE_REQUESTS_SHARE = 4
+"""Where a read is a system call windows are so many times smaller: more of them are decoded side by side, and the first is there sooner."""
 
 WHOLE_BYTES_MAX = 80 * 1024 * 1024
 """Most bytes that are decoded in one piece: a writer's largest row group, and a fourth."""
@@ -53,43 +52,14 @@ SIDE_BY_SIDE_BYTES = 2 * 1024 * 1024
 JOINED_BYTES_MAX = 1024 * 1024
 """Where ranges must end for pyarrow to get them as one piece of memory: opening a small file in Python takes as long as decoding it."""
 
+TOGETHER_BYTES = 128 * 1024
+"""Stored bytes of a read, on the average, up to which several are decoded together: that copies them."""
+
 WINDOWS_AHEAD = 2
 """Windows on their way while the caller works on the one before them."""
 
 
-class _Window(NamedTuple):
-    groups: list[int]
-    chunks: list[Chunk]
-    """The asked ones of each row group, in the order of its leaves."""
-    decoded: int
-    """Bytes, about, if the footer says the truth."""
-
-
-class _Asked(NamedTuple):
-    """Facts about columns that are read."""
-
-    columns: Sequence[str]
-    leaves: list[Leaf]
-    schema: pa.Schema
-    chunks: dict[int, list[Chunk]]
-    """Column chunks by row group, for the row groups that were asked for."""
-
-
-class _Parts(NamedTuple):
-    """A window that is not decoded in one piece."""
-
-    ranges: dict[int, bytes]
-    groups: list[int]
-
-
-class _Later(NamedTuple):
-    """A window with large pages, or that may decode to more than its footer says: its turn has to come, no other one is decoded beside it."""
-
-    ranges: dict[int, bytes]
-    groups: list[int]
-
-
-_Loaded = Any  # pyarrow.Table, which has no types, _Parts or _Later
+_Loaded = Any  # pyarrow.Table, which has no types, Parts or Later
 
 
 class SegmentFileReader:
@@ -117,7 +87,8 @@ class SegmentFileReader:
         self._schema = schema
         self._threads = threads
         self._alone = alone
-        self._asked: _Asked | None = None
+        self._share = FREE_REQUESTS_SHARE if store.reads_in_flight == 1 else 1
+        self._asked: Asked | None = None
 
     def read(
         self, row_groups: Sequence[int], columns: Sequence[str], batch_rows_max: int
@@ -139,6 +110,12 @@ class SegmentFileReader:
         self, row_groups: Sequence[int], columns: Sequence[str], batch_rows_max: int
     ) -> Iterator[pa.RecordBatch]:
         """Do what :meth:`read` does, but fetch and decode the first window now, and return the iterator over all."""
+        read = self.start(row_groups, columns, batch_rows_max)
+        read.load()
+        return read.batches()
+
+    def start(self, row_groups: Sequence[int], columns: Sequence[str], batch_rows_max: int) -> SegmentRead:
+        """Return a read of which nothing but the footer was fetched; parameters and errors are those of :meth:`read`."""
         columns = tuple(columns)  # what is known of them is kept by this object
         known = self._object.footer().shape.columns
         unknown = [name for name in columns if name not in known]
@@ -147,19 +124,15 @@ class SegmentFileReader:
                 [f"there is no column {repr_of(name)}" for name in unknown], kind="unknown-column"
             )
         self.check_row_groups(row_groups)
-        if not columns:
-            return self._counts(row_groups, batch_rows_max)
-        windows = self._windows(row_groups, columns)
-        first = [self._load(window, columns, alone=self._alone) for window in islice(windows, 1)]
-        return self._batches(chain(first, windows), columns, batch_rows_max)
+        return SegmentRead(self, row_groups, columns, batch_rows_max)
 
     def _batches(
-        self, windows: Iterator[_Loaded | _Window], columns: Sequence[str], batch_rows_max: int
+        self, windows: Iterator[_Loaded | Window], columns: Sequence[str], batch_rows_max: int
     ) -> Iterator[pa.RecordBatch]:
         """Yield the batches of windows in order; the next windows are on their way meanwhile."""
         schema = self._known(columns).schema
         loaded = ahead(
-            lambda window: self._load(window, columns) if isinstance(window, _Window) else window,
+            lambda window: self._load(window, columns) if isinstance(window, Window) else window,
             windows,
             threads=self._threads,
             weight=self._weight,
@@ -169,11 +142,11 @@ class SegmentFileReader:
         # A window's data is let go of before the next one is decoded.
         one = batch = part = batches = None
         for one in loaded:
-            if isinstance(one, _Later):
+            if isinstance(one, Later):
                 one = self._in_turn(one, columns)
             batches = (
                 self._by_rows(one, columns, batch_rows_max)
-                if isinstance(one, _Parts)
+                if isinstance(one, Parts)
                 else one.to_batches(max_chunksize=batch_rows_max)
             )
             for batch in batches:
@@ -191,9 +164,9 @@ class SegmentFileReader:
                 return
             yield part
 
-    def _weight(self, window: _Loaded | _Window) -> int:
+    def _weight(self, window: _Loaded | Window) -> int:
         """Return how many of the windows on their way one counts for: a large one keeps the others waiting."""
-        if not isinstance(window, _Window):
+        if not isinstance(window, Window):
             return 0
         return self._threads if window.decoded > WINDOW_DECODED_BYTES else 1
 
@@ -271,18 +244,19 @@ class SegmentFileReader:
             known[group] = found
         return found
 
-    def _known(self, columns: Sequence[str]) -> _Asked:
+    def _known(self, columns: Sequence[str]) -> Asked:
         """Return what is known of columns: the last ones are kept, for they are asked for several times."""
         known = self._asked  # other threads may ask for other columns
         if known is None or known.columns is not columns:
             shape = self._object.footer().shape
             leaves = [shape.leaves[leaf] for name in columns for leaf in shape.columns[name]]
             schema = pa.schema([self._schema.field(name) for name in columns])
-            known = self._asked = _Asked(columns, leaves, schema, {})
+            known = self._asked = Asked(columns, leaves, schema, {})
         return known
 
-    def _windows(self, row_groups: Sequence[int], columns: Sequence[str]) -> Iterator[_Window]:
-        """Split row groups into runs of about WINDOW_BYTES of asked chunks."""
+    def _windows(self, row_groups: Sequence[int], columns: Sequence[str]) -> Iterator[Window]:
+        """Split row groups into runs of about WINDOW_BYTES of asked chunks, or a share of them."""
+        bytes_max, decoded_max = WINDOW_BYTES // self._share, WINDOW_DECODED_BYTES // self._share
         described = self._known(columns).leaves
         groups: list[int] = []
         chunks: list[Chunk] = []
@@ -295,41 +269,49 @@ class SegmentFileReader:
                 more += chunk.length
                 more_decoded += values * leaf.width or max(chunk.uncompressed, chunk.text_bytes)
                 more_decoded += values * leaf.level_bytes
-            if groups and (size + more > WINDOW_BYTES or decoded + more_decoded > WINDOW_DECODED_BYTES):
-                yield _Window(groups, chunks, decoded)
+            if groups and (size + more > bytes_max or decoded + more_decoded > decoded_max):
+                yield Window(groups, chunks, decoded)
                 groups, chunks, size, decoded = [], [], 0, 0
             groups.append(group)
             chunks += found
             size += more
             decoded += more_decoded
         if groups:
-            yield _Window(groups, chunks, decoded)
+            yield Window(groups, chunks, decoded)
 
-    def _load(self, window: _Window, columns: Sequence[str], *, alone: bool = False) -> _Loaded:
+    def _load(self, window: Window, columns: Sequence[str], *, alone: bool = False) -> _Loaded:
         """Fetch and check one window, and decode it unless that is too much for one piece."""
+        checked = self._checked(window, columns)
+        return self._decoded(checked, columns, alone=alone) if isinstance(checked, Checked) else checked
+
+    def _checked(self, window: Window, columns: Sequence[str]) -> Checked | Parts | Later:
+        """Fetch and check one window."""
         ranges = self._fetch(window.groups, columns)
         looked = self._look(ranges, window.groups, columns, at_once_max=PART_BYTES_MAX)
         if looked is None or looked.decoded > WINDOW_DECODED_BYTES >= window.decoded:
-            return _Later(ranges, window.groups)
+            return Later(ranges, window.groups)
         if looked.decoded > WHOLE_BYTES_MAX:
-            return _Parts(ranges, window.groups)
-        is_large = alone and window.decoded >= SIDE_BY_SIDE_BYTES
-        parts = min(len(columns), pa.cpu_count()) if is_large else 1
+            return Parts(ranges, window.groups)
+        return Checked(ranges, window.groups, looked, window.decoded >= SIDE_BY_SIDE_BYTES)
+
+    def _decoded(self, checked: Checked, columns: Sequence[str], *, alone: bool) -> pa.Table:
+        ranges, groups, looked, is_large = checked
+        parts = min(len(columns), pa.cpu_count()) if alone and is_large else 1
         if parts == 1:
-            return self._decode(ranges, window.groups, columns, looked)
+            return self._decode(ranges, groups, columns, looked)
         tables = together(
-            lambda names: self._decode(ranges, window.groups, names, looked),
+            lambda names: self._decode(ranges, groups, names, looked),
             [columns[part::parts] for part in range(parts)],
             threads=parts,
         )
         arrays = {name: table.column(name) for table in tables for name in table.column_names}
         return pa.Table.from_arrays([arrays[name] for name in columns], names=list(columns))
 
-    def _in_turn(self, window: _Later, columns: Sequence[str]) -> _Loaded:
+    def _in_turn(self, window: Later, columns: Sequence[str]) -> _Loaded:
         pa.default_memory_pool().release_unused()  # of the window before it
         looked = self._looked(window.ranges, window.groups, columns)
         if looked.decoded > WHOLE_BYTES_MAX:
-            return _Parts(*window)
+            return Parts(*window)
         return self._decode(*window, columns, looked)
 
     def _fetch(self, groups: Sequence[int], columns: Sequence[str]) -> dict[int, bytes]:
@@ -371,13 +353,8 @@ class SegmentFileReader:
         else:
             file = pa.PythonFile(RangedFile(self._file.key, self._file.size, ranges), mode="r")
             metadata = pq.read_metadata(pa.BufferReader(footer))
-        return pq.ParquetFile(
-            file,
-            metadata=metadata,
-            read_dictionary=[name for name in columns if name in looked.numbered],
-            pre_buffer=False,
-            page_checksum_verification=not self._object.has_checksums,
-        )
+        numbered = [name for name in columns if name in looked.numbered]
+        return parquet_file(file, metadata, numbered, checks_pages=not self._object.has_checksums)
 
     def _decode(
         self, ranges: dict[int, bytes], groups: Sequence[int], columns: Sequence[str], looked: Looked
@@ -396,9 +373,7 @@ class SegmentFileReader:
         with _Decoding(self):
             return whole_values(table, WHOLE_BYTES_MAX)
 
-    def _by_rows(
-        self, parts: _Parts, columns: Sequence[str], batch_rows_max: int
-    ) -> Iterator[pa.RecordBatch]:
+    def _by_rows(self, parts: Parts, columns: Sequence[str], batch_rows_max: int) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a window that is too much for one piece, of each row group in turn."""
         for group in parts.groups:
             looked = self._looked(parts.ranges, [group], columns)
@@ -452,6 +427,128 @@ class SegmentFileReader:
             raise self._object.corrupt(
                 "row groups of a segment file differ from its footer", rows, found.num_rows
             )
+
+
+class SegmentRead:
+    """A read of one file that has begun: what comes first is loaded alone, or together with that of other files.
+
+    Call :meth:`load` or :func:`load_together`, then :meth:`batches`, once.
+    """
+
+    __slots__ = ("_batch_rows_max", "_columns", "_first", "_reader", "_row_groups", "_window", "_windows")
+
+    def __init__(
+        self,
+        reader: SegmentFileReader,
+        row_groups: Sequence[int],
+        columns: Sequence[str],
+        batch_rows_max: int,
+    ) -> None:
+        self._reader = reader
+        self._row_groups = row_groups
+        self._columns = columns
+        self._batch_rows_max = batch_rows_max
+        self._windows = reader._windows(row_groups, columns) if columns else iter(())
+        self._window = next(self._windows, None)
+        self._first: _Loaded | Checked = None
+
+    @property
+    def decoded_bytes(self) -> int:
+        """Bytes that what comes first decodes to, about: as the footer says before it was checked, as its pages say after that."""
+        if isinstance(self._first, Checked):
+            return self._first.looked.decoded
+        return 0 if self._window is None else self._window.decoded
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes that are fetched for what comes first."""
+        return 0 if self._window is None else sum(chunk.length for chunk in self._window.chunks)
+
+    def check(self) -> None:
+        """Fetch what comes first, and check it."""
+        if self._window is not None and self._first is None:
+            self._first = self._reader._checked(self._window, self._columns)
+
+    def load(self) -> None:
+        """Fetch, check and decode what comes first, as far as that was not done."""
+        if self._window is None:
+            return
+        alone = self._reader._alone
+        if self._first is None:
+            self._first = self._reader._load(self._window, self._columns, alone=alone)
+        elif isinstance(self._first, Checked):
+            self._first = self._reader._decoded(self._first, self._columns, alone=alone)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Return the batches, in order; the next windows are on their way meanwhile."""
+        if not self._columns:
+            return self._reader._counts(self._row_groups, self._batch_rows_max)
+        windows = self._windows
+        following = list(islice(windows, 1))
+        if self._first is not None or not following:  # else all windows are alike
+            self.load()
+        first = () if self._window is None else (self._window if self._first is None else self._first,)
+        self._first = None
+        return self._reader._batches(chain(first, following, windows), self._columns, self._batch_rows_max)
+
+    def _alike(self) -> tuple[object, ...] | None:
+        """Return what reads have in common that are decoded together; None: this one is not."""
+        if not isinstance(self._first, Checked):
+            return None
+        shape = self._reader._object.footer().shape.part(self._columns)
+        return (id(shape), self._columns, *self._first.looked.numbered)
+
+
+def load_together(reads: Sequence[SegmentRead], bytes_max: int) -> None:
+    """Do what :meth:`SegmentRead.load` does of several reads, and decode them in as few calls of the decoder as possible.
+
+    Row groups of a Parquet file stand for themselves: those of several files are decoded as if they were one's.
+    ``bytes_max``: that decode to so many bytes (inclusive), and at least the first; the others are decoded when their batches are asked for. Raises as :meth:`SegmentRead.load`.
+    """
+    for read in reads:
+        read.check()
+    sizes = accumulate(read.decoded_bytes for read in reads)
+    begun = [
+        read
+        for number, (read, size) in enumerate(zip(reads, sizes, strict=True))
+        if size <= bytes_max or not number
+    ]
+    for alike, found in groupby(begun, SegmentRead._alike):
+        several = list(found)
+        if (
+            alike is None
+            or len(several) == 1
+            or len(several) * TOGETHER_BYTES < sum(read.stored_bytes for read in several)
+            or not _decode_as_one(several)
+        ):
+            for read in several:
+                read.load()
+
+
+def _decode_as_one(reads: Sequence[SegmentRead]) -> bool:
+    """Decode what comes first of reads that are alike. False: that failed; decoding one by one finds the file that is to blame."""
+    columns, first = reads[0]._columns, reads[0]._reader
+    looked = reads[0]._first.looked
+    parts = []
+    for read in reads:
+        counts = [read._reader.row_group_rows(group) for group in read._first.groups]
+        chunks = [read._reader._chunks(group, columns) for group in read._first.groups]
+        parts.append(Part(read._first.ranges, list(zip(counts, chunks, strict=True))))
+    whole = merged(parts, first._object.footer().shape.part(columns))
+    checks_pages = not all(read._reader._object.has_checksums for read in reads)
+    try:
+        parquet = parquet_file(pa.BufferReader(whole), None, looked.numbered, checks_pages=checks_pages)
+        groups = sum(len(part.groups) for part in parts)
+        table = parquet.reader.read_row_groups(list(range(groups)), use_threads=False)
+        first._check_decoded(table, sum(part.rows for part in parts), columns, looked)
+        done = 0
+        for read, part in zip(reads, parts, strict=True):
+            rows = table.slice(done, part.rows)
+            read._first = whole_values(rows, WHOLE_BYTES_MAX) if looked.numbered else rows
+            done += part.rows
+    except (pa.ArrowException, OSError, ValueError, CorruptDataError):
+        return False
+    return True
 
 
 class _Decoding:

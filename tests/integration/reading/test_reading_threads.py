@@ -6,12 +6,14 @@ import multiprocessing
 import subprocess
 import sys
 import threading
+from itertools import chain
 from pathlib import Path
 from random import Random
 
 import pyarrow as pa
 import pytest
 
+from txnformat.errors import CorruptDataError, NotFoundError
 from txnformat.segments import segment_object
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, RequestKind
@@ -47,7 +49,7 @@ class Meeting(CountingStore):
 
 
 def fill(log: TxnLog, transactions: int = 1) -> None:
-    """Create topic t with transactions of one file each; several files are so large that threads read them."""
+    """Create topic t with transactions of one file each; several files are so large that each is decoded by a thread."""
     names = [f"c{number}" for number in range(COLUMNS)]
     large = pa.schema([("noise", pa.binary())]) if transactions > 1 else pa.schema([])
     log.create_topic("t", pa.schema([*((name, pa.int64()) for name in names), *large]))
@@ -56,7 +58,7 @@ def fill(log: TxnLog, transactions: int = 1) -> None:
         for _ in range(transactions):
             producer.begin()
             rows = {name: range(2_000) for name in names}
-            noise = {name: [random.randbytes(150) for _ in range(2_000)] for name in large.names}
+            noise = {name: [random.randbytes(2_200) for _ in range(2_000)] for name in large.names}
             producer.send("t", pa.table(rows | noise))
             producer.commit()
 
@@ -185,3 +187,31 @@ def test_an_unfinished_read_lets_its_threads_go_and_a_fork_reads_on_its_own(tmp_
     child.join(300)
     assert (child.exitcode, answers.get()) == (0, 12_000)
     assert sum(batch.num_rows for batch in unfinished) == 10_000
+
+
+@pytest.mark.parametrize("damage", ["gone", "chunk", "footer"])
+def test_rows_before_a_damaged_file_are_read_though_small_files_are_decoded_together(
+    damage: str, tmp_path: Path
+) -> None:
+    root = tmp_path / "log"
+    with TxnLog.create(root) as log:
+        log.create_topic("t", pa.schema([("n", pa.int64())]))
+        with Producer(log, "p", embed_bytes=0) as producer:
+            for first in range(0, 5_000, 1_000):
+                producer.begin()
+                producer.send("t", pa.table({"n": range(first, first + 1_000)}))
+                producer.commit()
+        plan = log.plan("t")
+        victim = plan.files[int(plan.partitions[0].rows["file"][3])]
+        path = root / victim.key
+        data = bytearray(path.read_bytes())
+        data[{"chunk": 200, "footer": -20}.get(damage, 0)] ^= 1
+        path.unlink()
+        if damage != "gone":
+            path.write_bytes(data)
+        found: list[int] = []
+        batches = (batch.column("n").to_pylist() for batch in log.read("t"))
+        with pytest.raises((CorruptDataError, NotFoundError)) as caught:
+            found.extend(chain.from_iterable(batches))
+        assert found == list(range(3_000))
+        assert victim.key in str(caught.value)

@@ -108,6 +108,12 @@ def _in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(place, lambda function, items, **_: map(function, items))
 
 
+@pytest.fixture
+def _file_by_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read no small files together: what is read later is fetched later."""
+    monkeypatch.setattr("txnformat.reading.rows.GROUP_BYTES", 0)
+
+
 def numbers(batches: Iterable[pa.RecordBatch]) -> list[int]:
     return [n for batch in batches for n in batch.column("n").to_pylist() if n >= 0]
 
@@ -208,6 +214,7 @@ def created_again(log: TxnLog) -> None:
     log.create_topic("t", NUMBERS)
 
 
+@pytest.mark.usefixtures("_file_by_file")
 @pytest.mark.parametrize(
     ("change", "error", "kind"),
     [
@@ -264,6 +271,7 @@ def test_a_version_whose_keys_were_compacted_meanwhile_is_refused() -> None:
     assert numbers(reads[1]) == [0, 1]
 
 
+@pytest.mark.usefixtures("_file_by_file")
 def test_a_file_that_the_newest_state_still_names_is_missing(world: World) -> None:
     here = world.copied()
     log = TxnLog.open(here.store, clock=here.clock)
