@@ -7,10 +7,13 @@ import time
 
 import numpy as np
 
+from bench import scale
 from bench.table import ROUNDS, Benchmark, Context, Measurement, Row
 from txnformat.core.records.scan import check_range, plan_partition
 from txnformat.core.records.state import ABORTED, EXTENT, MARKER, PartitionState
 from txnformat.persistent import Columns
+from txnformat.reading.plan import plan_read
+from txnformat.reading.sealed import SidecarCache
 from txnformat.types import IsolationLevel
 
 __all__ = ["BENCHMARKS", "partition"]
@@ -22,6 +25,8 @@ PRODUCERS = 8
 """They write at the same time, a batch in turn."""
 BATCHES_OF_TRANSACTION = 10
 ABORTED_EVERY = 10
+SEGMENTS = 100_000
+PARTITIONS = 10_000
 
 
 def partition(batches: int) -> PartitionState:
@@ -92,7 +97,47 @@ def measure(context: Context) -> list[Measurement]:
     ]
 
 
+def measure_segments(context: Context) -> list[Measurement]:
+    """Return the seconds of the processor for a plan of a topic with so many sealed segments; none of their sidecars is read."""
+    log = scale.Growing(PARTITIONS, 1)
+    for number in range(SEGMENTS // PARTITIONS):
+        context.tick(f"sealing {number + 1}/{SEGMENTS // PARTITIONS}")
+        log.append()
+        while log.unsealed:
+            log.seal()
+    seconds = []
+    for number in range(1 + ROUNDS):
+        context.tick(f"{number + 1}/{1 + ROUNDS}")
+        start = time.process_time()
+        plan = plan_read(SidecarCache(log.store), log.state, "orders", open_sealed=False)
+        elapsed = time.process_time() - start
+        if len(plan.sealed) != SEGMENTS:
+            raise RuntimeError(f"{len(plan.sealed)} segments were planned")
+        if number:
+            seconds.append(elapsed)
+    return [Measurement("plan-segments", tuple(seconds), {"segment_lists": len(log.state.segment_lists)})]
+
+
 BENCHMARKS = (
+    Benchmark(
+        name="plan-segments",
+        how=(
+            f"`plan_read` of a topic of {PARTITIONS:,} partitions with {SEGMENTS:,} sealed segments, which the real code sealed, as Spark's driver calls it: the lists of segments are read, "
+            "the sidecars are not. A cache of its own each time; objects in memory."
+        ),
+        rows=(
+            Row(
+                key="plan-segments",
+                work=f"plan of {SEGMENTS:,} sealed segments",
+                against="–",
+                figure="s of the processor",
+                target=2,
+                at_least=False,
+            ),
+        ),
+        measure=measure_segments,
+        minutes=1,
+    ),
     Benchmark(
         name="plan",
         how=(

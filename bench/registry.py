@@ -10,12 +10,16 @@ __all__ = ["benchmarks", "chosen"]
 def benchmarks() -> tuple[Benchmark, ...]:
     """Return all benchmarks. Imported here, because they bring in what they compare with."""
     from bench import contention, ingest, latency, one_shot, plan, python_read, s3_commit
+    from bench.lifecycle import compaction
+    from bench.lifecycle import scan as compacted
     from bench.spark import catch_up, hundred_queries, scan, stream, stream_copy
 
     modules = (
         one_shot,
         ingest,
         python_read,
+        compacted,
+        compaction,
         scan,
         stream,
         stream_copy,

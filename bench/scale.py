@@ -40,7 +40,7 @@ from txnformat.types import (
 )
 from txnlog_testing.seal_of import CountedIds
 
-__all__ = ["Beside", "Scale", "beside_producers", "measure"]
+__all__ = ["Beside", "Growing", "Scale", "beside_producers", "measure"]
 
 T = TypeVar("T")
 BATCHES_OF_APPEND = 10
@@ -84,10 +84,11 @@ class Beside:
     """A commit of one batch of one of the producers."""
 
 
-class _Log:
-    """A log with one topic, whose objects are in memory."""
+class Growing:
+    """A log with one topic, whose objects are in memory. ``batches``: of an append, for each partition."""
 
-    def __init__(self, partitions: int) -> None:
+    def __init__(self, partitions: int, batches: int = BATCHES_OF_APPEND) -> None:
+        self._batches = batches
         self.store = MemoryStore()
         self.driver = Driver(self.store, SystemClock(), CountedIds())
         self.state = LogState(self.driver.ids.new(), entry_sha256=HASH)
@@ -97,6 +98,7 @@ class _Log:
         self.commit(self.topic)
 
     def commit(self, action: Action) -> None:
+        """Decide and fold an action."""
         intent = Intent(self.driver.ids.new(), self.state.entry + 1, action)
         assembled = assemble(
             self.state, [intent], store_time_ms=1_700_000_000_000, write_id=self.driver.ids.new()
@@ -107,7 +109,7 @@ class _Log:
 
     def append(self) -> None:
         """Append some batches of two records to every partition: one file, one batch table."""
-        partitions, count = range(self.topic.partitions), BATCHES_OF_APPEND
+        partitions, count = range(self.topic.partitions), self._batches
         batches = [
             BatchRecord(partition, 0, partition * count + number, 1, 2, 100, 1_000, 2_000)
             for partition in partitions
@@ -128,17 +130,25 @@ class _Log:
             Write(appends=(TopicAppend(self.topic.topic_id, len(partitions), (file,), pending, table=table),))
         )
 
+    @property
+    def unsealed(self) -> bool:
+        """Whether anything can be sealed."""
+        return bool(sealable(self.state))
+
     def seal(self) -> None:
+        """Seal what one seal takes."""
         seal = self.driver.run(write_segments(self.state))
         if seal is not None:
             self.commit(SealSegments(seal))
 
     def merge(self) -> None:
+        """Merge the lists of segments."""
         seal = self.driver.run(merge_lists(self.state))
         if seal is not None:
             self.commit(SealSegments(seal))
 
     def plan(self, cache: SidecarCache, partition: int) -> int:
+        """Return how many segments a partition has."""
         key = TopicPartition(self.topic.topic_id, partition)
         wanted = OffsetRange(0, self.state.partition(key).sealed_end)
         return len(cache.segments(self.state, key, wanted))
@@ -155,7 +165,7 @@ class _Log:
 
 def beside_producers(producers: int, partitions: int = 20, rounds: int = 200) -> Beside:
     """Return what a commit costs when so many producers have written to all partitions of the topic."""
-    log = _Log(partitions)
+    log = Growing(partitions)
     for _ in range(0, producers, 1_000):
         log.commit(AllocateIds("a process", 1_000))
     for number in range(producers):
@@ -188,7 +198,7 @@ def measure(batches: int, partitions: int, advance: Callable[[int], object] = la
     RuntimeError
         A plan does not have all segments.
     """
-    log, seals, done = _Log(partitions), [], 0
+    log, seals, done = Growing(partitions), [], 0
     while done < batches:
         log.append()
         done += partitions * BATCHES_OF_APPEND

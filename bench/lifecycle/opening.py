@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from bench.machine import ROOT
-from bench.page import PAGE, RESULTS, page
+from bench.page import PAGE, RESULTS, large_logs, page
 from txnformat import keys
 from txnformat.client.driver import Driver
 from txnformat.clock import Instant, SystemClock, SystemIds
@@ -383,19 +383,18 @@ def _in_process(root: Path, *options: str) -> dict[str, Any]:
     return found
 
 
-def text(found: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return what is kept as lines of the page: a column for each log."""
-    names = [name for name in found[0] if name not in ("world", "lost")]
-    rows = [(name.replace("_", " "), [one[name] for one in found]) for name in names]
-    rows += [
-        (f"{what}: {name.replace('_', ' ')}", [one["lost"][number][name] for one in found])
-        for number, what in enumerate(LOST.values())
-        for name in ("open_wall_ms", "open_requests", "open_memory_mib")
-        if all("lost" in one for one in found)
-    ]
-    lines = [f"| {name} | {' | '.join(f'{figure:,}' for figure in figures)} |" for name, figures in rows]
-    worlds = " | ".join(str(one["world"]) for one in found)
-    return [f"| | {worlds} |", "|---" * (len(found) + 1) + "|", *lines]
+def keep(found: Sequence[Mapping[str, Any]]) -> None:
+    """Keep what was measured of some logs in place of older figures of the same, and make the page anew."""
+    results = json.loads((ROOT / RESULTS).read_text("utf-8"))
+    results["large_logs"]["worlds"] = newer(results["large_logs"]["worlds"], found)
+    (ROOT / RESULTS).write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    (ROOT / PAGE).write_text(page(results), "utf-8")
+
+
+def newer(kept: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the figures of all logs, those that were found in place of kept ones; in the order of WORLDS."""
+    by_name = {one["world"]: one for one in [*kept, *found]}
+    return [by_name[world.name] for world in WORLDS if world.name in by_name]
 
 
 def main() -> None:
@@ -427,15 +426,11 @@ def main() -> None:
                 progress.update(task, completed=world.commits)
                 lost = [_in_process(root, "--lost", what) for what in LOST]
                 figures.append({**_in_process(root, "--world", world.name), "lost": lost})
-    print("\n".join(text(figures)))
+    today = datetime.now(UTC).strftime("%Y-%m-%d")
+    figures = [{"world": one["world"], "measured_on": today, **one} for one in figures]
+    print("\n".join(large_logs(figures)))
     if given.update:
-        results = json.loads((ROOT / RESULTS).read_text("utf-8"))
-        results["large_logs"] = {
-            "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-            "lines": text(figures),
-        }
-        (ROOT / RESULTS).write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", "utf-8")
-        (ROOT / PAGE).write_text(page(results), "utf-8")
+        keep(figures)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from bench.page import PAGE, RESULTS, page, verdict
+from bench.lifecycle.opening import WORLDS, newer
+from bench.page import LARGE_LOGS_MORE, PAGE, RESULTS, large_logs, page, verdict
 from bench.registry import benchmarks
 from bench.table import ROUNDS
 from tests.meta.markdown import ROOT
@@ -54,3 +55,21 @@ def test_a_result_was_measured_for_the_row_as_it_is(key: str) -> None:
 def test_a_miss_says_why(key: str) -> None:
     assert len(ROWS[key]["note"]) > 100
     assert ROWS[key]["note"] == KNOWN[key].note, "run python -m bench --page"
+
+
+def test_a_large_log_that_is_measured_again_leaves_the_others_and_the_text() -> None:
+    """The text is in the code: what is measured replaces figures only."""
+    first, second, *_ = [world.name for world in WORLDS]
+    kept = [{"world": first, "entries": 1, "older": 7}, {"world": second, "entries": 2_000}]
+    found = newer(kept, [{"world": first, "entries": 3, "lost": [{"what": "gone", "open_wall_ms": 1.5}]}])
+    assert large_logs(found) == [
+        f"| | {first} | {second} |",
+        "|---|---|---|",
+        "| entries | 3 | 2,000 |",
+        "| gone: open wall ms | 1.5 | – |",
+        "| gone: open requests | – | – |",
+        "| gone: open memory mib | – | – |",
+    ]
+    again = page({**RESULT, "large_logs": {"worlds": newer(RESULT["large_logs"]["worlds"], found)}})
+    assert LARGE_LOGS_MORE in again
+    assert LARGE_LOGS_MORE in page(RESULT)
