@@ -24,6 +24,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--histories", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--stream-steps", type=int, default=20, help="of a query of Spark; 0: there is none")
     parser.add_argument("--only-processes", action="store_true")
     given = parser.parse_args(arguments)
     figures: dict[str, object] = {}
@@ -37,7 +38,9 @@ def main(arguments: list[str]) -> int:
             History(seed).run(40)
         figures["histories"] = given.histories
     with tempfile.TemporaryDirectory(prefix="txnlog-erasure-") as root:
-        outcome = run(Path(root) / "log", given.canaries, given.kills, given.seed)
+        outcome = run(
+            Path(root) / "log", given.canaries, given.kills, given.seed, stream_steps=given.stream_steps
+        )
     print(json.dumps({**figures, **asdict(outcome), "ok": outcome.ok}, indent=2, default=str))
     return 0 if outcome.ok else 1
 

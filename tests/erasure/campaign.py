@@ -33,6 +33,10 @@ class Outcome:
 
     canaries: int
     kills: int = 0
+    steps: dict[str, int] = field(default_factory=dict)
+    """Lines of the processes, by role: of a query one for each second."""
+    killed: dict[str, int] = field(default_factory=dict)
+    """Kills by role."""
     left: dict[str, list[str]] = field(default_factory=dict)
     """Canaries by object."""
     visible: int = 0
@@ -40,6 +44,8 @@ class Outcome:
     """Other records that are not there, or twice."""
     stage: str = ""
     problems: tuple[object, ...] = ()
+    copied: int | None = None
+    """Other records that a Spark query has copied into another topic; None: there was no query."""
 
     @property
     def ok(self) -> bool:
@@ -101,8 +107,21 @@ def _workers(root: str, batches: int, rows: int) -> Iterator[_Workers]:
         workers.close()
 
 
-def run(root: Path, wanted: int, kills: int, seed: int, *, producers: int = 2, rows: int = 500) -> Outcome:
-    """Write at least so many canaries, kill so many processes meanwhile, then complete the erasures and look at every object."""
+def run(
+    root: Path,
+    wanted: int,
+    kills: int,
+    seed: int,
+    *,
+    producers: int = 2,
+    rows: int = 500,
+    stream_steps: int = 0,
+) -> Outcome:
+    """Write at least so many canaries, kill so many processes meanwhile, then complete the erasures and look at every object.
+
+    ``stream_steps``: a query of Spark copies the topic into another one, which is erased at the end; it begins before the others, is killed, too, and the round
+    goes on until it has made so many steps. 0: there is no query.
+    """
     random = Random(seed)
     batches = max(1, -(-wanted // (producers * rows)))
     log = TxnLog.create(root)
@@ -111,37 +130,60 @@ def run(root: Path, wanted: int, kills: int, seed: int, *, producers: int = 2, r
     outcome = Outcome(producers * batches * rows)
     names = [f"produce-{number}" for number in range(producers)]
     with _workers(str(root), batches, rows) as workers:
-        for name in (*names, *(f"{role}-{number}" for number, role in enumerate(HELPERS))):
+        others = [f"{role}-{number}" for number, role in enumerate(HELPERS)]
+        if stream_steps:
+            log.create_topic("copy", PEOPLE)
+            workers.start("stream")
+            workers.lines.get()  # it has begun: what comes is streamed
+        for name in (*names, *others):
             workers.start(name)
+        silent: set[str] = set()
         until = random.randint(1, 4)
-        while any(name in workers.running for name in names):
+        while any(name in workers.running for name in names) or outcome.steps.get("stream", 0) < stream_steps:
             process, name, ended = workers.lines.get()
+            silent.discard(name)
             if ended and workers.running.get(name) is process:
                 assert (process.wait(), name in names) == (0, True), name
                 del workers.running[name]
+            role = name.partition("-")[0]
+            outcome.steps[role] = outcome.steps.get(role, 0) + (not ended)
             until -= 1
             if until <= 0 and outcome.kills < kills:
-                victim = random.choice([*workers.running])
+                # A session of Spark takes longer to begin than others live: it would never do anything.
+                victim = random.choice([one for one in workers.running if one not in silent])
                 workers.kill(victim)
                 workers.start(victim)
+                silent |= {victim} & {"stream"}
                 outcome.kills += 1
+                role = victim.partition("-")[0]
+                outcome.killed[role] = outcome.killed.get(role, 0) + 1
                 until = random.randint(1, 4)
-    _complete(log, names)
-    _judge(log, outcome, batches, rows, producers)
+    topics = ["t", "copy"] if stream_steps else ["t"]
+    if stream_steps:
+        _copy_the_rest(str(root))
+    _complete(log, names, topics)
+    _judge(log, outcome, batches, rows, producers, topics)
     log.close()
     return outcome
 
 
-def _complete(log: TxnLog, names: list[str]) -> None:
+def _copy_the_rest(root: str) -> None:
+    """Start the query once more, and let it come to the end."""
+    command = [sys.executable, "-m", "tests.erasure.worker", "copy", root, "0", "0", "0"]
+    subprocess.run(command, cwd=Path(__file__).parents[2], stdout=subprocess.DEVNULL, check=True)
+
+
+def _complete(log: TxnLog, names: list[str], topics: list[str]) -> None:
     """End what was open, call each erasure again, and do what maintenance does."""
     for name in names:
         with Producer(log, name.replace("produce", "producer")):
             pass  # a new instance aborts what a killed one has left
     helpers = range(len(HELPERS))
     for number in helpers:
-        key = f"{KEY}-{number}"
-        report = log.erase("t", WHERE, requested_by="the campaign", key=key, all_rows=True)
-        assert report.status is not None
+        for topic in topics:
+            key = f"{KEY}-{number}"
+            report = log.erase(topic, WHERE, requested_by="the campaign", key=key, all_rows=True)
+            assert report.status is not None
     for look in range(LOOKS):
         if all(one.stage is ErasureStage.COMPLETE for one in log.erasures()):
             break
@@ -150,17 +192,20 @@ def _complete(log: TxnLog, names: list[str]) -> None:
         log.maintain("erasures")
 
 
-def _judge(log: TxnLog, outcome: Outcome, batches: int, rows: int, producers: int) -> None:
-    seen: list[str] = log.read("t", columns=["name"]).read_all()["name"].to_pylist()
-    outcome.visible = sum(name.startswith("canary-") for name in seen)
+def _judge(log: TxnLog, outcome: Outcome, batches: int, rows: int, producers: int, topics: list[str]) -> None:
     expected = {
         f"keep-{number}-{batch:06}-{row:06}"
         for number in range(producers)
         for batch in range(batches)
         for row in range(rows)
     }
-    kept = [name for name in seen if name.startswith("keep-")]
-    outcome.lost = len(expected ^ set(kept)) + len(kept) - len(set(kept))
+    for topic in topics:
+        seen: list[str] = log.read(topic, columns=["name"]).read_all()["name"].to_pylist()
+        outcome.visible += sum(name.startswith("canary-") for name in seen)
+        kept = [name for name in seen if name.startswith("keep-")]
+        outcome.lost += len(expected ^ set(kept)) + len(kept) - len(set(kept))
+        if topic == "copy":
+            outcome.copied = len(kept)
     outcome.left = canaries(log.store)
     stages = {one.stage.value for one in log.erasures()}
     outcome.stage = stages.pop() if len(stages) == 1 else ", ".join(sorted(stages))

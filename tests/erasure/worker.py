@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,7 +17,7 @@ __all__ = ["KEY", "WHERE", "main"]
 
 WHERE = "name LIKE 'canary-%'"
 KEY = "0123456789abcdef" * 2
-GRACE = datetime.timedelta(seconds=3)
+GRACE = datetime.timedelta(seconds=5)
 
 
 def produce(log: TxnLog, number: int, batches: int, rows: int) -> None:
@@ -59,6 +61,38 @@ def follow(log: TxnLog) -> None:
             print("followed", batch.num_rows, flush=True)
 
 
+def stream(root: str, *, waits: bool) -> None:
+    """Copy topic "t" into topic "copy" with a Spark query, whose checkpoint is beside the log."""
+    from bench.spark.session import session
+
+    folder = Path(root).parent / "stream"
+    folder.mkdir(exist_ok=True)
+    with session(folder) as spark:
+        rows = spark.readStream.format("txnlog").option("topic", "t").option("startingOffsets", "earliest")
+        writer = rows.load(root).writeStream.format("txnlog").option("topic", "copy")
+        # A batch that was committed and is repeated lacks what was erased in between.
+        writer = writer.option("allowDifferentRepeat", "true").option(
+            "checkpointLocation", str(folder / "checkpoint")
+        )
+        while True:
+            try:
+                if not waits:
+                    writer.trigger(availableNow=True).start(root).awaitTermination()
+                    return
+                _report(writer.trigger(processingTime="200 milliseconds").start(root))
+            except Exception as error:
+                if "TXNLOG_UPLOAD_EXPIRED" not in str(error):
+                    raise
+                print("again", flush=True)  # a vacuum with a short grace has passed an upload
+
+
+def _report(query: Any) -> None:
+    """Print a line for each second of a query that does not end."""
+    print("begun", flush=True)
+    while not query.awaitTermination(1):
+        print("goes on", flush=True)
+
+
 def main(role: str, root: str, number: int, batches: int, rows: int) -> None:
     """Do the work of a role."""
     log = TxnLog.open(root)
@@ -75,6 +109,8 @@ def main(role: str, root: str, number: int, batches: int, rows: int) -> None:
                     "t", WHERE, requested_by="the campaign", key=f"{KEY}-{number}", all_rows=True
                 )
             )
+        case "stream" | "copy":
+            stream(root, waits=role == "stream")
         case "follow":
             forever(lambda: follow(log))
         case _:

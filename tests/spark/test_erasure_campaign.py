@@ -1,4 +1,4 @@
-"""The short run of `make erasure`."""
+"""The short run of `make erasure`: one of its processes is a query of Spark."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from tests.erasure.campaign import run
 
 
 def test_processes_that_are_killed_leave_no_canary_and_lose_nothing_else(tmp_path: Path) -> None:
-    outcome = run(tmp_path / "log", 40, 3, 1, rows=10)
+    outcome = run(tmp_path / "log", 40, 3, 1, rows=10, stream_steps=3)
     assert outcome.ok, outcome
     assert outcome.canaries >= 40
+    assert outcome.copied == outcome.canaries
