@@ -88,7 +88,7 @@ BENCHMARKS = (
             f"{ROWS:,} rows in transactions of {shapes.BLOCK_ROWS:,}, each a file of one row group; three of ten were aborted after "
             "they had reached the log. `log.read(…)`, with its refresh and plan, against `dataset(folder).to_batches(…)` of "
             "Parquet files with the committed rows alone, of the same sizes, compressed alike; batches are counted and "
-            "dropped. From the page cache. The kept figures were taken beside much other work."
+            "dropped. From the page cache."
         ),
         rows=_rows(),
         measure=measure,

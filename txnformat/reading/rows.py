@@ -55,7 +55,7 @@ GROUP_RUNS = 64
 """and most of them."""
 
 CHECK_BYTES = 128 * 1024
-"""Stored bytes up to which the thread that opens a run also fetches and checks its beginning."""
+"""Stored bytes up to which a run is small: the thread that opens it also fetches and checks its beginning. A larger one keeps a thread busy by itself."""
 
 RUNS_AHEAD = 4
 """Most files on their way while the caller works on the one before them."""
@@ -254,13 +254,14 @@ class _Opener:
 
     def side_by_side(self, runs: Iterable[Rows], threads: int) -> Iterator[_Run | StoredRun | None]:
         """Yield what :meth:`begin` returns of each run. This thread opens the files; up to ``threads`` others decode: small runs several at a time."""
-        threads = min(threads, max(2, pa.cpu_count()))
         groups = ahead(
             _load,
             self._groups(runs),
             threads=threads,
-            weight=lambda group: min(group.stored_bytes, WINDOW_BYTES),
-            weight_max=2 * WINDOW_BYTES,
+            weight=lambda group: (
+                min(group.stored_bytes, WINDOW_BYTES) if len(group.runs) == 1 else WINDOW_BYTES
+            ),
+            weight_max=2 * WINDOW_BYTES,  # two groups of several runs
             count_max=threads,
             by_caller=lambda group: group.decoded_bytes < SMALL_RUN_BYTES,
         )
@@ -277,8 +278,10 @@ class _Opener:
         for run in runs:
             try:
                 opened = self.open(run)
-                is_small = opened is None or opened.read.decoded_bytes <= GROUP_BYTES
-                if opened is not None and is_small and opened.read.stored_bytes <= CHECK_BYTES:
+                is_small = opened is None or (
+                    opened.read.decoded_bytes <= GROUP_BYTES and opened.read.stored_bytes <= CHECK_BYTES
+                )
+                if opened is not None and is_small:
                     opened.read.check()
             except Exception as error:  # noqa: BLE001  # raised where the run is read: what comes before it is whole
                 if group.runs:
