@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import pyarrow as pa
 from rich.console import Console
@@ -17,7 +18,7 @@ from txnformat.store.requests import RequestKind
 from txnlog import Consumer, Producer, TxnLog
 from txnlog_testing.stores.counting import CountingStore, RequestClass, RequestCounts
 
-__all__ = ["PRICES", "WORKLOADS", "Bill", "Workload", "bill", "billed", "dollars", "row"]
+__all__ = ["PRICES", "WORKLOADS", "Bill", "Workload", "bill", "billed", "dollars", "embedded", "row"]
 
 MONTH_S = 30 * 24 * 3600
 PRICES = {"read": 0.0004, "write": 0.005}
@@ -26,6 +27,8 @@ STORAGE = 0.023
 """US$ for a gigabyte (10 ** 9 bytes) and month, likewise."""
 COMMITS = 2_000
 """Commits that a workload is counted over: snapshots, bundles and seals come only now and then."""
+EMBEDDED_COMMITS = 8_300
+"""Commits in their entries that are counted: two seals are among them."""
 SCHEMA = pa.schema([("number", pa.int64()), ("value", pa.float64())])
 
 
@@ -122,6 +125,22 @@ def _service(topics: int, partitions: int) -> Callable[[CountingStore], tuple[Tx
     return begin
 
 
+def embedded(store: CountingStore, **components: Any) -> tuple[TxnLog, Callable[[], None]]:
+    """Begin with a transactional producer whose transactions of three rows travel in their entries. ``components``: of the log."""
+    log = TxnLog.create(store, **components)
+    log.upgrade(embedding=True)
+    log.create_topic("topic", SCHEMA)
+    rows = pa.table([[1, 2, 3], [0.5] * 3], schema=SCHEMA)
+    producer = Producer(log, "service")
+    producer.init()
+
+    def step() -> None:
+        with producer.transaction() as txn:
+            txn.send("topic", rows)
+
+    return log, step
+
+
 def _idle(store: CountingStore) -> tuple[TxnLog, Callable[[], None]]:
     """Begin with a reader that looks, and finds nothing."""
     log = TxnLog.create(store)
@@ -155,6 +174,7 @@ def _followed(store: CountingStore) -> tuple[TxnLog, Callable[[], None]]:
 
 WORKLOADS = (
     Workload("a service: 1 transaction a second to 3 topics", 1, _service(3, 4)),
+    Workload("1 transaction of 3 rows a second, in its entry", 1, embedded, steps=EMBEDDED_COMMITS),
     Workload("a stream: a micro-batch every 10 s to 1,000 partitions", 10, _service(1, 1_000), steps=300),
     Workload("a stream: a micro-batch every minute to 10 partitions", 60, _service(1, 10)),
     Workload("a follower that looks once a second, and finds nothing", 1, _idle),

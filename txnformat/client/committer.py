@@ -63,6 +63,7 @@ from txnformat.protocol.view import View, waited
 from txnformat.shield import shielded
 from txnformat.store.base import ObjectStore
 from txnformat.store.probe import ensure_fit
+from txnformat.store.recent import recent_payloads
 
 __all__ = ["Committer"]
 
@@ -403,8 +404,9 @@ class Committer:
     def _seal(self, merge: bool = False) -> list[Seal]:
         done: list[Seal] = []
         ends = stable_ends(self.state)
+        kept = recent_payloads(self.store).get
         while not done or sealable(self.state, ends):
-            if not self._commit_seal(self._driver.run(write_segments(self.state, ends)), done):
+            if not self._commit_seal(self._driver.run(write_segments(self.state, ends, kept)), done):
                 break
         if merge:
             self._commit_seal(self._driver.run(merge_lists(self.state)), done)

@@ -35,7 +35,7 @@ from txnformat.protocol.effects import DrawId, Steps
 from txnformat.protocol.follow import get_object
 from txnformat.protocol.segment_lists import write_list
 from txnformat.protocol.snapshots import OTHERS_PROBABILITY, create_object
-from txnformat.protocol.unembedding import unembed
+from txnformat.protocol.unembedding import KeptPayload, nothing_kept, unembed
 from txnformat.types import ObjectRecord, OffsetRange, TopicPartition
 
 __all__ = [
@@ -166,8 +166,10 @@ def within(partition: PartitionState, wanted: OffsetRange, batches_max: int) -> 
     return OffsetRange(wanted.start, end), int(batches[count - 1]) if count else taken
 
 
-def write_segments(state: LogState, ends: Mapping[TopicPartition, int] | None = None) -> Steps[Seal | None]:
-    """Write the sidecars of what one seal takes (:func:`sealable`); the caller commits it. None: nothing can be sealed.
+def write_segments(
+    state: LogState, ends: Mapping[TopicPartition, int] | None = None, kept: KeptPayload = nothing_kept
+) -> Steps[Seal | None]:
+    """Write the sidecars of what one seal takes (:func:`sealable`); the caller commits it. None: nothing can be sealed. ``kept``: payloads that need not be fetched.
 
     Requests: a GET for each batch table in range and each spill from there on, a PUT for each of the up to three sidecars of each topic; what embedded files
     take (:func:`~txnformat.protocol.unembedding.unembed`); rarely those of a segment list (:func:`~txnformat.protocol.segment_lists.write_list`).
@@ -178,7 +180,7 @@ def write_segments(state: LogState, ends: Mapping[TopicPartition, int] | None = 
     segments = []
     for topic_id in sorted({key.topic_id for key in wanted}):
         ranges = {key.partition: wanted[key] for key in sorted(wanted) if key.topic_id == topic_id}
-        segments.append((yield from _write_segment(state, topic_id, ranges, tables)))
+        segments.append((yield from _write_segment(state, topic_id, ranges, tables, kept)))
     if _is_listing_due(state):
         listed = yield from write_list(state, LIST_ROWS_MAX)
         return Seal(tuple(segments), listed.record, state.segments.end, replaced_lists=listed.replaced)
@@ -194,7 +196,11 @@ def _segment_rows(state: LogState) -> int:
 
 
 def _write_segment(
-    state: LogState, topic_id: str, ranges: Mapping[int, OffsetRange], tables: dict[int, Rows]
+    state: LogState,
+    topic_id: str,
+    ranges: Mapping[int, OffsetRange],
+    tables: dict[int, Rows],
+    kept: KeptPayload,
 ) -> Steps[SealedSegment]:
     """Write one segment; ``tables`` are the batch tables that were read already, and gets those that were not."""
     directory = state.topics[topic_id].directory
@@ -207,7 +213,7 @@ def _write_segment(
         parts.append(_part(number, partition, wanted, tables))
     rows = np.concatenate([part.rows for part in parts])
     markers = np.concatenate([part.markers for part in parts])
-    rows, files = yield from unembed(state, topic_id, rows)
+    rows, files = yield from unembed(state, topic_id, rows, kept)
     uuid = yield DrawId()
     named: dict[str, ObjectRecord | None] = {"markers": None, "txnindex": None}
     for kind, data in (

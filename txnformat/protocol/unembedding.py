@@ -7,7 +7,7 @@ them, and each file is wholly in its rows or wholly not.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -22,13 +22,13 @@ from txnformat.protocol.reads import simultaneous
 from txnformat.protocol.snapshots import create_object
 from txnformat.segments.payload import payload_of
 from txnformat.segments.reader import SegmentFileReader
-from txnformat.segments.segment_object import embedded_file
+from txnformat.segments.segment_object import embedded_file, has_file
 from txnformat.segments.writer import SegmentFileWriter
 from txnformat.store.memory import MemoryStore
 from txnformat.store.writer import HeldWriter
 from txnformat.types import FileRecord
 
-__all__ = ["as_objects", "embedded_entries", "unembed"]
+__all__ = ["KeptPayload", "as_objects", "embedded_entries", "nothing_kept", "unembed"]
 
 FILE_BATCHES_MAX = 1_024
 """Batches of one file: each is a row group of its own, and a reader parses a footer that has them all."""
@@ -38,16 +38,25 @@ KEPT_BYTES_MAX = 32 * 2**20
 """Payloads that are kept while a file is written: a batch of another partition may be in the same."""
 ROWS_AT_ONCE = 65_536
 
+KeptPayload = Callable[[int], bytes | None]
+"""Returns the payload of an entry as this process has read or written it before; None: it has not, or has dropped it."""
+
+
+def nothing_kept(entry: int) -> None:
+    """Return None, as a process that keeps no payloads."""
+
 
 def embedded_entries(files: Iterable[FileRecord]) -> set[int]:
     """Return the entries whose payloads have some of these files."""
     return {file.place.entry for file in files if file.place is not None}
 
 
-def unembed(state: LogState, topic_id: str, rows: Rows) -> Steps[tuple[Rows, dict[int, FileRecord]]]:
+def unembed(
+    state: LogState, topic_id: str, rows: Rows, kept: KeptPayload = nothing_kept
+) -> Steps[tuple[Rows, dict[int, FileRecord]]]:
     """Write the batches of embedded files to objects; return the rows as they name these, and all files that they name, by number.
 
-    ``rows``: of one topic's ``.index``. Requests: a GET for each entry with such a file, 16 at once; for 1,024 batches of one schema and outcome 1 PUT and 1 GET.
+    ``rows``: of one topic's ``.index``. ``kept``: payloads that need not be fetched. Requests: a GET for each other entry with such a file, 16 at once; for 1,024 batches of one schema and outcome 1 PUT and 1 GET.
     """
     files = {number: state.files[number] for number in np.unique(rows["file"]).tolist()}
     if not embedded_entries(files.values()):
@@ -58,7 +67,7 @@ def unembed(state: LogState, topic_id: str, rows: Rows) -> Steps[tuple[Rows, dic
         if files[number].place is not None:
             kinds[files[number].schema_id, outcome == BatchOutcome.ABORTED].append(place)
     changed = rows.copy()
-    payloads = _Payloads()
+    payloads = _Payloads(kept)
     for _, places in sorted(kinds.items()):
         for first in range(0, len(places), FILE_BATCHES_MAX):
             part = np.array(places[first : first + FILE_BATCHES_MAX])
@@ -85,7 +94,7 @@ def _write(
     groups: list[tuple[int, int]] = []
     for first in range(0, len(batches), AT_ONCE):
         part = batches[first : first + AT_ONCE]
-        yield from payloads.fetch(embedded_entries(file for file, _, _ in part))
+        yield from payloads.fetch([file for file, _, _ in part])
         for file, group, count in part:
             found = payloads.table(file, range(group, group + count), schema)
             written = writer.write_batch(0, found)
@@ -104,7 +113,7 @@ def as_objects(
     for number, file in files.items():
         if file.place is None:
             continue
-        yield from payloads.fetch({file.place.entry})
+        yield from payloads.fetch([file])
         directory = state.topics[topics[number]].directory
         key = keys.data_key(directory, max(0, state.entry), (yield DrawId()))
         yield from create_object(key, payloads.bytes_of(file))
@@ -115,28 +124,49 @@ def as_objects(
 class _Payloads:
     """The payloads of entries that are read one after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: KeptPayload = nothing_kept) -> None:
+        self._kept = kept
+        self._own: dict[int, bytes] = {}  # of the kept ones those that the last files are in
         self._known: dict[int, bytes] = {}
         self._opened: tuple[str, SegmentFileReader] | None = None
 
-    def fetch(self, entries: set[int]) -> Steps[None]:
-        """Read the payloads of entries, 16 at once."""
-        missing = sorted(entries - self._known.keys())
+    def fetch(self, files: Sequence[FileRecord]) -> Steps[None]:
+        """Read the payloads that have these embedded files, 16 at once; one that the process has kept, and that has them, is not read."""
+        entries = embedded_entries(files)
+        missing = entries - self._known.keys() - self._find_kept(files)
         if not missing:
             return
         if sum(map(len, self._known.values())) > KEPT_BYTES_MAX:
             self._known = {entry: data for entry, data in self._known.items() if entry in entries}
-        found = yield from simultaneous(*(GetObject(keys.entry_key(entry)) for entry in missing))
-        for entry, data in zip(missing, found, strict=True):
+        wanted = sorted(missing)
+        found = yield from simultaneous(*(GetObject(keys.entry_key(entry)) for entry in wanted))
+        for entry, data in zip(wanted, found, strict=True):
             if not isinstance(data, bytes):
                 raise missing_entry(entry)
             self._known[entry] = payload_of(data)
+
+    def _find_kept(self, files: Sequence[FileRecord]) -> set[int]:
+        """Return the entries whose payloads the process has kept: each of these files has its hash there."""
+        found, others = set(), set()
+        self._own = {}
+        for file in files:
+            place = file.place
+            if place is None or place.entry in self._known:
+                continue
+            payload = self._own.get(place.entry) or self._kept(place.entry)
+            if payload is not None and has_file(payload, file, place):
+                self._own[place.entry] = payload
+                found.add(place.entry)
+            else:
+                others.add(place.entry)
+        return found - others
 
     def bytes_of(self, file: FileRecord) -> bytes:
         """Return the bytes of an embedded file, whose hash was compared. Its entry was fetched."""
         place = file.place
         assert place is not None
-        return embedded_file(self._known[place.entry], file, place)
+        payload = self._known.get(place.entry)
+        return embedded_file(self._own[place.entry] if payload is None else payload, file, place)
 
     def table(self, file: FileRecord, groups: Sequence[int], schema: pa.Schema) -> pa.Table:
         """Return row groups of an embedded file."""

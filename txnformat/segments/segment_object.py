@@ -26,6 +26,7 @@ __all__ = [
     "Fetch",
     "SegmentObject",
     "embedded_file",
+    "has_file",
     "is_small",
     "read_range",
     "tail_start",
@@ -68,7 +69,7 @@ def read_range(store: ObjectStore, file: FileRecord, start: int, length: int) ->
         return store.get_range(file.key, start, length)
     recent = recent_payloads(store)
     payload = recent.get(place.entry)
-    if payload is None or not _has(payload, file, place):
+    if payload is None or not has_file(payload, file, place):
         data = store.get(entry_key(place.entry))
         if data is None:
             raise NotFoundError("no such object", store=store.url, object=entry_key(place.entry))
@@ -79,7 +80,7 @@ def read_range(store: ObjectStore, file: FileRecord, start: int, length: int) ->
 
 def embedded_file(payload: bytes, file: FileRecord, place: Place) -> bytes:
     """Return an embedded file. Raises CorruptDataError of kind ``payload-missing``: the payload has another one there."""
-    if _has(payload, file, place):
+    if has_file(payload, file, place):
         return payload[place.start : place.start + file.size]
     raise CorruptDataError(
         "an entry does not have the payload that its head names",
@@ -91,7 +92,8 @@ def embedded_file(payload: bytes, file: FileRecord, place: Place) -> bytes:
     )
 
 
-def _has(payload: bytes, file: FileRecord, place: Place) -> bool:
+def has_file(payload: bytes, file: FileRecord, place: Place) -> bool:
+    """Return whether a payload has an embedded file at its place, by the hash that the log says."""
     data = memoryview(payload)[place.start : place.start + file.size]
     return hashlib.sha256(data).hexdigest() == file.sha256
 

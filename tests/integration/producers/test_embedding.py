@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.integration.producers.embedded_logs import ALL, SCHEMA, copy_of, log_on, rows, seen, write
 from tests.model.groups import ManualClock
 from txnformat import keys
 from txnformat.client import committer
@@ -29,32 +30,10 @@ from txnlog_testing.stores.counting import CountingStore, RequestClass
 from txnlog_testing.stores.faulty import FaultyStore
 from writers.bulk import BulkAppend
 
-SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
 DATA_PUT = RequestClass(RequestKind.OPEN_WRITE, KeyClass.DATA)
 DATA_CREATE = RequestClass(RequestKind.CREATE, KeyClass.DATA)
 ENTRY_PUT = RequestClass(RequestKind.CREATE, KeyClass.ENTRY)
 ENTRY_GET = RequestClass(RequestKind.GET, KeyClass.ENTRY)
-ALL = ["n", "text", "_partition", "_offset", "_entry", "_commit_entry", "_producer_id", "_producer_epoch"]
-
-
-def rows(*numbers: int) -> pa.Table:
-    return pa.table({"n": numbers, "text": [f"row {n}" for n in numbers]}, schema=SCHEMA)
-
-
-def log_on(store: Any, *, embedding: bool = True, **topic: Any) -> TxnLog:
-    log = TxnLog.create(store)
-    log.upgrade(embedding=embedding)
-    for name in ("t", "u"):
-        log.create_topic(name, SCHEMA, partitions=3, **topic)
-    return log
-
-
-def seen(log: TxnLog) -> dict[str, list[dict[str, Any]]]:
-    """Return all that readers see of a topic, by isolation level."""
-    return {
-        isolation: log.read("t", columns=ALL, isolation=isolation).read_all().to_pylist()
-        for isolation in ("read_committed", "read_uncommitted", "snapshot")
-    }
 
 
 def version(log: TxnLog, entry: int) -> list[dict[str, Any]]:
@@ -111,28 +90,6 @@ def test_what_is_not_to_be_embedded_is_uploaded(why: str, puts: dict[RequestClas
     assert dict(measured.counts.requests) == {ENTRY_PUT: 1, **puts}
     assert len(data_keys(store)) == 1
     assert [one["n"] for one in log.read("t").read_all().to_pylist()] == [1]
-
-
-def write(log: TxnLog) -> None:
-    """Commit, abort and leave open, inline and in one entry."""
-    with Producer(log, "one") as producer:
-        for number in range(6):
-            producer.begin()
-            producer.send("t", rows(number, number + 100))
-            if number % 3 == 2:
-                producer.abort()
-            else:
-                producer.commit()
-    with Producer(log, "inline", buffer="inline") as producer:
-        for number in range(6, 12):
-            producer.begin()
-            producer.send("t", rows(number))
-            producer.flush()
-            producer.send("t", rows(number + 100))
-            if number % 2:
-                producer.abort()
-            else:
-                producer.commit()
 
 
 def test_a_seal_moves_rows_to_few_files_and_no_reader_sees_a_difference() -> None:
@@ -225,7 +182,7 @@ def test_a_damaged_payload_is_told_before_it_is_parsed(what: str) -> None:
     if what != "slot gone":
         payload = payload_of(data)
         store.create(key, with_payload(head_of(data), b"" if what == "payload gone" else payload[::-1]))
-    other = TxnLog.open(_copy(store))
+    other = TxnLog.open(copy_of(store))
     if what == "slot gone":
         return  # the newest entry: to others it was never there
     with pytest.raises(CorruptDataError) as caught:
@@ -253,13 +210,6 @@ def test_verify_finds_a_seal_that_mixes_what_was_aborted_with_the_rest(
     log.maintain("seal")
     problems = log.verify().problems
     assert any("batches of aborted transactions beside others" in one.what for one in problems), problems
-
-
-def _copy(store: MemoryStore) -> MemoryStore:
-    other = MemoryStore()
-    for info in store.list(""):
-        other.put(info.key, store.get(info.key) or b"")
-    return other
 
 
 def test_an_entry_that_was_torn_is_not_taken_for_another_writers() -> None:
@@ -417,7 +367,7 @@ def test_a_truncation_keeps_rows_that_are_nowhere_else(seals: bool) -> None:
     log.truncate()
     slots = [info.key for info in store.list(keys.LOG_PREFIX)]
     assert (len(slots) < 150) == seals
-    other = TxnLog.open(_copy(store), clock=clock)
+    other = TxnLog.open(copy_of(store), clock=clock)
     assert seen(other) == before
     assert [one.entry for one in other.history()][-1] == 0
     assert other.verify(deep=True).ok
