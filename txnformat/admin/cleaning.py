@@ -20,11 +20,12 @@ from txnformat.core.records.state import PartitionState
 from txnformat.core.sealing.segment_list import SegmentPart
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.topics.cleanup import KeyPolicy, keeps_latest
+from txnformat.errors import NotFoundError
 from txnformat.field_types import INT64_MAX
 from txnformat.keys import is_runs_key
 from txnformat.reading.compacting import Source, Written, write_together
 from txnformat.reading.latest import Latest, Look
-from txnformat.reading.replacing import is_there
+from txnformat.reading.replacing import is_overtaken, is_there
 from txnformat.reading.sealed import SidecarCache
 from txnformat.types import OffsetRange, TopicPartition
 
@@ -169,9 +170,15 @@ class Cleaner:
             is_last = place == len(sources)
             if not (is_last or kept.removed or _is_new(source)):
                 continue
-            written = write_together(
-                self._sidecars, state, topic, [source], self._committer.ids.new, latest.keep
-            )
+            try:
+                written = write_together(
+                    self._sidecars, state, topic, [source], self._committer.ids.new, latest.keep
+                )
+            except NotFoundError as error:
+                if not is_overtaken(error, self._sidecars, state, self._committer.refresh(), [source]):
+                    raise
+                logger.debug("keys of %s are left to the next run: %s", source.key, error)
+                return False
             cleaned = CleanedPartition(
                 source.key.partition,
                 max(latest.end, known.cleaned_end) if is_last else known.cleaned_end,

@@ -32,7 +32,7 @@ from txnformat.errors import ConflictError, InvalidInputError, NotFoundError, re
 from txnformat.persistent import Rows
 from txnformat.protocol.sealing import list_segments
 from txnformat.reading.compacting import Source, Written, files_of_about, write_together
-from txnformat.reading.replacing import Work, create_runs, is_there, replacement
+from txnformat.reading.replacing import Work, create_runs, is_overtaken, is_there, replacement
 from txnformat.reading.sealed import SidecarCache
 from txnformat.segments.segment_object import SMALL_FILE_BYTES
 from txnformat.types import (
@@ -422,7 +422,15 @@ class _Topic:
             logger.debug("nothing compacted: other clients have replaced or removed the segments")
             return
         topic = state.topics[left[0][0].key.topic_id]
-        for sources, written in zip(left, self._writer.write(state, topic, left), strict=True):
+        writing = self._writer.write(state, topic, left)
+        for sources in left:
+            try:
+                written = next(writing)
+            except NotFoundError as error:
+                if not is_overtaken(error, self._sidecars, state, self._committer.refresh(), sources):
+                    raise
+                logger.debug("not compacted, the segments were replaced or removed meanwhile: %s", error)
+                return
             self._replace(state, topic, sources, written)
 
     def _write_here(self, state: LogState, topic: TopicState, groups: Groups) -> Iterator[Written]:

@@ -21,15 +21,17 @@ from txnformat.core.records.state import SEGMENT
 from txnformat.core.sealing.segment_list import SegmentPart
 from txnformat.core.sealing.sidecar import RUN_ROW, encode_runs
 from txnformat.core.state import LogState, TopicState
+from txnformat.errors import NotFoundError
 from txnformat.persistent import Rows
 from txnformat.protocol.effects import DrawId, Steps
 from txnformat.protocol.segment_lists import Exchange, rewrite_list
 from txnformat.protocol.snapshots import create_object
 from txnformat.reading.compacting import Source
+from txnformat.reading.resolving import FILE_MISSING
 from txnformat.reading.sealed import SidecarCache
 from txnformat.types import FileRecord, ObjectRecord, SegmentListRecord, SegmentRecord, TopicPartition
 
-__all__ = ["Work", "create_runs", "is_there", "list_of", "replacement"]
+__all__ = ["Work", "create_runs", "is_overtaken", "is_there", "list_of", "replacement"]
 
 
 @dataclass(slots=True)
@@ -46,6 +48,19 @@ def is_there(sidecars: SidecarCache, state: LogState, source: Source, log_start:
     if source.key.topic_id not in state.topics or (known != log_start and known > source.range.start):
         return False
     return list_of(sidecars, state, source) is not None
+
+
+def is_overtaken(
+    error: NotFoundError,
+    sidecars: SidecarCache,
+    planned: LogState,
+    newest: LogState,
+    sources: Sequence[Source],
+) -> bool:
+    """Return whether a file of ``sources``, as of ``planned``, is gone because other clients have replaced or removed some of their records since."""
+    return error.kind == FILE_MISSING and not all(
+        is_there(sidecars, newest, one, planned.partition(one.key).log_start) for one in sources
+    )
 
 
 def list_of(sidecars: SidecarCache, state: LogState, source: Source) -> SegmentListRecord | None:

@@ -51,6 +51,7 @@ from txnformat.verify.deep_child import Asked
 from txnformat.verify.deep_files import NoProcessError, check_apart
 from txnformat.verify.files import RESTORE_TABLE, check_patiently, check_table, size_of_unlisted
 from txnformat.verify.live import Live
+from txnformat.verify.overtaken import without_overtaken
 from txnformat.verify.references import FileUse, References
 from txnformat.verify.report import ProblemKind, Progress, Record, VerifyNote, VerifyReport
 from txnformat.verify.requests import Requests
@@ -147,13 +148,16 @@ class _Verification:
         self._check_segments(chain)
         self._check_files()
         self._count_orphans(boundary)
+        problems = self._record.problems
+        if chain.state is not None:
+            problems = without_overtaken(self._requests, chain.state, problems)
         return VerifyReport(
             self._store.url,
             chain.log_id,
             boundary,
             last,
             self._deep,
-            tuple(dict.fromkeys(self._record.problems)),
+            tuple(dict.fromkeys(problems)),
             tuple(self._record.notes),
             dict(self._record.checked),
         )

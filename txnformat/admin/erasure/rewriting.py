@@ -18,8 +18,8 @@ from txnformat.errors import ConflictError, NotFoundError
 from txnformat.persistent import Rows
 from txnformat.reading.compacting import Source, Written, files_of_about, write_together
 from txnformat.reading.matching import Matcher, files_of_part, matches
-from txnformat.reading.replacing import Work, create_runs, is_there, replacement
-from txnformat.reading.resolving import FILE_MISSING, on_newest
+from txnformat.reading.replacing import Work, create_runs, is_overtaken, is_there, replacement
+from txnformat.reading.resolving import on_newest
 from txnformat.types import TopicPartition
 
 __all__ = ["Rewriting"]
@@ -126,10 +126,7 @@ class Rewriting:
                 self._sidecars, state, topic, left, self._committer.ids.new, removed.keep
             )
         except NotFoundError as error:
-            newest = self._committer.refresh()
-            if error.kind != FILE_MISSING or all(
-                is_there(self._sidecars, newest, one, state.partition(one.key).log_start) for one in left
-            ):
+            if not is_overtaken(error, self._sidecars, state, self._committer.refresh(), left):
                 raise
             logger.debug("not written: other clients have changed the segments; they are looked at again")
             return

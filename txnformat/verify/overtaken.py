@@ -1,0 +1,41 @@
+"""Objects that went while the log was verified: a vacuum deletes what the newest state does not lead to any more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from txnformat import keys
+from txnformat.core.state import LogState
+from txnformat.errors import TxnLogError
+from txnformat.protocol.follow import fold_bytes
+from txnformat.verify.live import live_objects
+from txnformat.verify.report import ProblemKind, VerifyProblem
+from txnformat.verify.requests import Requests
+
+__all__ = ["without_overtaken"]
+
+
+def without_overtaken(
+    requests: Requests, state: LogState, problems: Sequence[VerifyProblem]
+) -> list[VerifyProblem]:
+    """Return the problems without objects that are missing because they were removed after ``state``, which the log was compared with.
+
+    Requests: none if no object is missing; else 1 GET for each entry since, and if there is one those of :func:`~txnformat.verify.live.live_objects`.
+    """
+    found = list(problems)
+    if not any(_may_be_gone(one) for one in found):
+        return found
+    newest = state
+    try:
+        while (data := requests.get(keys.entry_key(newest.entry + 1))) is not None:
+            newest = fold_bytes(newest, data)
+        if newest.entry == state.entry:
+            return found
+        live = live_objects(requests, newest)
+    except TxnLogError:  # what cannot be read is told by the next run, which begins with it
+        return found
+    return [one for one in found if not (_may_be_gone(one) and live.may_be_gone(one.object))]
+
+
+def _may_be_gone(problem: VerifyProblem) -> bool:
+    return problem.kind is ProblemKind.MISSING and keys.named_after(problem.object) is not None
