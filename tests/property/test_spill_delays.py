@@ -51,7 +51,8 @@ class Overlapping:
         """and the open transactions that began in it."""
         self.sequences: Counter[tuple[int, int]] = Counter()
         self.hits: Counter[str] = Counter()
-        for action in (EnableFeatures((LIFECYCLE,)), ORDERS, *map(OpenProducer, NAMES)):
+        actions: list[Action] = [EnableFeatures((LIFECYCLE,)), ORDERS, *map(OpenProducer, NAMES)]
+        for action in actions:
             self.commit(action)
 
     @property
