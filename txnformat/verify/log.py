@@ -117,11 +117,8 @@ class _Verification:
     def run(self) -> VerifyReport:
         hint = self._requests.fetch(keys.LATEST_KEY)
         boundary = self._boundary()
-        listed = [
-            number
-            for number in map(keys.parse_entry_key, self._requests.list(keys.LOG_PREFIX))
-            if number is not None
-        ]
+        found = map(keys.parse_entry_key, self._requests.list(keys.LOG_PREFIX))
+        listed = [number for number in found if number is not None]
         objects = self._requests.list("").items()
         self._sizes = {key: size for key, size in objects if not key.startswith(keys.PROBE_PREFIX)}
         empty = self._format(bool(listed))
@@ -148,16 +145,13 @@ class _Verification:
         self._check_segments(chain)
         self._check_files()
         self._count_orphans(boundary)
-        problems = self._record.problems
-        if chain.state is not None:
-            problems = without_overtaken(self._requests, chain.state, problems)
         return VerifyReport(
             self._store.url,
             chain.log_id,
             boundary,
             last,
             self._deep,
-            tuple(dict.fromkeys(problems)),
+            without_overtaken(self._requests, chain.state, self._record.problems),
             tuple(self._record.notes),
             dict(self._record.checked),
         )

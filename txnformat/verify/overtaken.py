@@ -16,14 +16,14 @@ __all__ = ["without_overtaken"]
 
 
 def without_overtaken(
-    requests: Requests, state: LogState, problems: Sequence[VerifyProblem]
-) -> list[VerifyProblem]:
-    """Return the problems without objects that are missing because they were removed after ``state``, which the log was compared with.
+    requests: Requests, state: LogState | None, problems: Sequence[VerifyProblem]
+) -> tuple[VerifyProblem, ...]:
+    """Return the problems, each once, without objects that are missing because they were removed after ``state``, which the log was compared with.
 
-    Requests: none if no object is missing; else 1 GET for each entry since, and if there is one those of :func:`~txnformat.verify.live.live_objects`.
+    ``state``: None if the log has none. Requests: none if no object is missing; else 1 GET for each entry since, and if there is one those of :func:`~txnformat.verify.live.live_objects`.
     """
-    found = list(problems)
-    if not any(_may_be_gone(one) for one in found):
+    found = tuple(dict.fromkeys(problems))
+    if state is None or not any(_may_be_gone(one) for one in found):
         return found
     newest = state
     try:
@@ -34,7 +34,7 @@ def without_overtaken(
         live = live_objects(requests, newest)
     except TxnLogError:  # what cannot be read is told by the next run, which begins with it
         return found
-    return [one for one in found if not (_may_be_gone(one) and live.may_be_gone(one.object))]
+    return tuple(one for one in found if not (_may_be_gone(one) and live.may_be_gone(one.object)))
 
 
 def _may_be_gone(problem: VerifyProblem) -> bool:

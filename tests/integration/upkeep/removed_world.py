@@ -45,7 +45,7 @@ class RemovedWorld:
         log = TxnLog.create(self.store, clock=self.clock, max_transaction_timeout_ms=1_000 * WEEK_S)
         log = self.opened()
         log.upgrade(embedding=embedded)
-        policy = (
+        policy: dict[str, int | str] = (
             {"cleanup.policy": "compact", "min.compaction.lag.ms": 0} if layout == "compacted keys" else {}
         )
         log.create_topic("t", ROWS, partitions=2, key_columns=["k"], settings=policy)
@@ -201,8 +201,8 @@ def read_everywhere(log: TxnLog) -> None:
     for one in log.offsets("t"):
         for start in range(one.earliest, one.last_stable_offset, 3):
             for end in (start + 1, one.last_stable_offset):
-                bounds = {"start": {one.partition: start}, "end": {one.partition: end}}
-                log.read("t", partitions=[one.partition], **bounds).read_all()
+                number = one.partition
+                log.read("t", partitions=[number], start={number: start}, end={number: end}).read_all()
 
 
 def sound(report: Any) -> None:
