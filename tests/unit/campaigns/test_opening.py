@@ -49,7 +49,8 @@ def test_the_figures_of_a_log_with_snapshots(tmp_path: Path) -> None:
 
 def test_the_table_has_a_row_for_each_figure_and_a_column_for_each_log() -> None:
     lost = [
-        {"what": LOST[what], "open_wall_ms": 1.5, "open_requests": 1_000, "open_memory_mib": 0.1} for what in LOST
+        {"what": LOST[what], "open_wall_ms": 1.5, "open_requests": 1_000, "open_memory_mib": 0.1}
+        for what in LOST
     ]
     lines = large_logs([{"world": name, "open_ms": 2.0, "lost": lost} for name in ("a", "b")])
     assert lines[:3] == ["| | a | b |", "|---|---|---|", "| open ms | 2.0 | 2.0 |"]
