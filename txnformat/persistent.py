@@ -24,11 +24,13 @@ __all__ = [
     "Rows",
     "Vector",
     "excluding",
+    "first_value",
     "including",
     "put",
     "replace",
     "update",
     "without",
+    "without_key",
 ]
 
 K = TypeVar("K")
@@ -79,6 +81,21 @@ def without(mapping: Mapping[K, V], keys: Iterable[K]) -> Mapping[K, V]:
     for key in keys:
         copy.pop(key, None)
     return copy
+
+
+def without_key(mapping: Mapping[K, V], key: K) -> Mapping[K, V]:
+    """Return ``mapping`` without a key, whether or not it is there."""
+    if type(mapping) is Map:
+        return mapping.without_key(key)
+    return without(mapping, (key,)) if key in mapping else mapping
+
+
+def first_value(mapping: Mapping[K, V], default: V) -> V:
+    """Return the value of the first key, or the default if there is none."""
+    if type(mapping) is Map:
+        found: V = mapping.first_value(default)
+        return found
+    return next(iter(mapping.values()), default)
 
 
 def including(values: AbstractSet[K], value: K) -> AbstractSet[K]:
@@ -217,6 +234,28 @@ class Map(Mapping[K, V]):
                 continue
             length -= 1
         return self if length == self._length else self._changed(new, gone, length)
+
+    def without_key(self, key: K) -> Mapping[K, V]:
+        """Return the map without a key."""
+        new, gone = self._new, self._gone
+        is_left = key in self._base and key not in gone
+        if key in new:
+            new = new.copy()
+            del new[key]
+        elif not is_left:
+            return self
+        if is_left:
+            gone = gone.copy()
+            gone[key] = None
+        return self._changed(new, gone, self._length - 1)
+
+    def first_value(self, default: V) -> V:
+        """Return the value of the first key, or the default if there is none."""
+        first, order = self._first, self._order
+        if first < len(order) and order[first] not in self._gone:
+            key = order[first]
+            return self._new[key] if key in self._new else self._base[key]
+        return next(iter(self.values()), default)
 
     def _changed(self, new: dict[K, V], gone: dict[K, None], length: int) -> Mapping[K, V]:
         base, order, first = self._base, self._order, self._first

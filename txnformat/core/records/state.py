@@ -18,7 +18,7 @@ import numpy as np
 from txnformat.core.producers.state import SequenceWindow
 from txnformat.core.records.visibility import last_stable_offset
 from txnformat.field_types import Count
-from txnformat.persistent import Columns, replace, without
+from txnformat.persistent import Columns, first_value, replace, without_key
 
 __all__ = [
     "ABORTED",
@@ -217,14 +217,14 @@ class PartitionState(msgspec.Struct, frozen=True):
         producer_id, epoch = transaction
         offset = self.log_end
         first = self.open.get(transaction)
-        others = without(self.open, (transaction,))
-        sequences = without(self.sequences, (transaction,))
+        others = without_key(self.open, transaction)
+        sequences = without_key(self.sequences, transaction)
         markers = self.markers.append_bytes(
             _MARKER_ROW.pack(offset, producer_id, epoch, int(commit), 0, entry, timestamp_ms)
         )
         aborted = self.aborted
         if not commit and first is not None:
-            stable = next(iter(others.values()), offset + 1)
+            stable = first_value(others, offset + 1)
             row = _ABORTED_ROW.pack(producer_id, epoch, first, offset, stable, entry)
             aborted = aborted.append_bytes(row)
         return replace(
