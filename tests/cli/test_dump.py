@@ -148,7 +148,22 @@ def test_entries_are_shown_oldest_first_with_their_hashes(
     assert found[1]["operations"][0]["operation"] == "create_topic"
     text = txnlog("dump", "entries", "-e", 1).out.splitlines()
     assert text[0].startswith("entry: 1 timestamp: ")
-    assert text[1].startswith("| create_topic intent: 0 topic_id: ")
+    at = text.index("  create_topic")
+    assert text[at + 1].startswith("    intent: 0 topic_id: ")
+    assert text[at + 2 :] == ["    fields:", "      name: id type: int64"]
+
+
+def test_a_local_file_needs_no_log(
+    txnlog: Command, orders: TxnLog, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = tmp_path / "copy.json"
+    copy.write_bytes((root / "_txnlog" / "log" / f"{1:020d}.json").read_bytes())
+    wanted = txnlog("dump", "object", copy, "--json").out
+    monkeypatch.delenv("TXNLOG_ROOT")
+    assert txnlog("dump", "object", copy, "--json").out == wanted != ""
+    answer = txnlog("dump", "object", tmp_path / "none.json", "--json")
+    assert (answer.code, answer.error["kind"]) == (3, "no-file")
+    assert "--root" in answer.error["hint"]
 
 
 def test_a_damaged_entry_is_named_and_can_be_looked_at_raw(

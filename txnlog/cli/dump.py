@@ -11,7 +11,7 @@ import click
 from msgspec import structs
 
 from txnformat.errors import InvalidInputError, NotFoundError, TxnLogError
-from txnlog.cli.options import TOPIC, IntegerRange, Place, with_place
+from txnlog.cli.options import TOPIC, IntegerRange, Place, with_optional_place, with_place
 from txnlog.cli.output import instant, plain_values, print_exact, print_json, say
 
 if TYPE_CHECKING:
@@ -141,9 +141,28 @@ def _reader(store: ObjectStore, newest: int) -> Callable[[int], bytes]:
 
 def _show_entry(document: dict[str, Any]) -> None:
     operations = document.pop("operations")
-    say(_pairs({**document, "intents": len(document["intents"]), "operations": len(operations)}))
+    head = {name: document.pop(name) for name in ("entry", "timestamp", "engine", "size")}
+    say(_pairs(head))
+    for name, value in document.items():
+        say(f"  {_pairs({name: len(value) if name == 'intents' else value})}")
     for operation in operations:
-        say(f"| {operation.pop('operation')} {_pairs(operation)}")
+        say(f"  {operation.pop('operation')}")
+        _show_fields(operation, 4)
+
+
+def _show_fields(values: dict[str, Any], indent: int) -> None:
+    """Print simple values on one line, and each item of a list of objects on a line of its own below its name."""
+    lists = {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, list) and isinstance((*value, None)[0], dict)
+    }
+    margin = " " * indent
+    say(margin + _pairs({name: value for name, value in values.items() if name not in lists}))
+    for name, items in lists.items():
+        say(f"{margin}{name}:")
+        for one in items:
+            _show_fields(one, indent + 2)
 
 
 def _pairs(values: dict[str, Any]) -> str:
@@ -321,16 +340,23 @@ def _marker(row: Any) -> dict[str, Any]:
 
 @dump.command("object")
 @click.argument("key", metavar="KEY|FILE")
-@with_place
-def object_(key: str, place: Place, as_json: bool) -> None:
-    """Show one object of the log, or a copy of one as a local file.
+@with_optional_place
+def object_(key: str, place: Place | None, as_json: bool) -> None:
+    """Show one object of the log, or a copy of one as a local file, for which no log is needed.
 
     By its name: .txnindex (aborted transactions), .index, .runs, .markers and .arrow (Arrow tables), .parquet (row groups),
     anything else as JSON; a commit entry is checked first (dump entries --raw does not). With --json one line per row.
     """
     path = Path(key)
     try:
-        data = path.read_bytes() if path.is_file() else place.store().get(key)
+        if path.is_file():
+            data: bytes | None = path.read_bytes()
+        elif place is None:
+            raise NotFoundError(
+                "there is no such file", kind="no-file", hint="for an object of a log add --root", file=key
+            )
+        else:
+            data = place.store().get(key)
     except OSError as error:
         raise InvalidInputError(
             f"the file cannot be read: {error.strerror}", kind="invalid-file", file=key
