@@ -137,8 +137,8 @@ MUTATIONS = (
     Mutation(
         "an index entry's last stable offset counts its own transaction",
         "txnformat/core/records/state.py",
-        "stable = next(iter(others.values()), offset + 1)",
-        "stable = next(iter(self.open.values()), offset + 1)",
+        "stable = first_value(others, offset + 1)",
+        "stable = first_value(self.open, offset + 1)",
         ((PSM, "testLastStableOffsetCompletedTxn"), (LOG, "testTransactionIndexUpdated")),
     ),
     Mutation(
@@ -155,7 +155,7 @@ MUTATIONS = (
     Mutation(
         "a marker leaves its transaction open",
         "txnformat/core/records/state.py",
-        "others = without(self.open, (transaction,))",
+        "others = without_key(self.open, transaction)",
         "others = dict(self.open)",
         (
             (PSM, "testFirstUnstableOffset"),
@@ -166,7 +166,7 @@ MUTATIONS = (
     Mutation(
         "a marker leaves the transaction's window",
         "txnformat/core/records/state.py",
-        "sequences = without(self.sequences, (transaction,))",
+        "sequences = without_key(self.sequences, transaction)",
         "sequences = self.sequences",
         (
             (PSM, "updateProducerTransactionState"),

@@ -21,6 +21,7 @@ from tests.integration.consumers.consuming import (
     refuses,
 )
 from txnformat.consumers import fetching
+from txnformat.reading import rows as row_reading
 from txnformat.segments import segment_object
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, RequestKind
@@ -157,6 +158,9 @@ def test_the_constructor_asks_nobody(tmp_path: Path) -> None:
 def test_a_large_chunk_is_fetched_as_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching, "WHOLE_BYTES", 0)
     monkeypatch.setattr(segment_object, "SMALL_FILE_BYTES", 0)
+    monkeypatch.setattr(
+        row_reading, "GROUP_BYTES", 0
+    )  # these runs are small: several would be decoded together
     world = World()
     for number in range(20):
         world.append(number)
