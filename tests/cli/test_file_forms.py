@@ -216,6 +216,25 @@ def test_every_wrong_row_of_csv_is_named(txnlog: Command, log: TxnLog) -> None:
     assert txnlog("produce", "t", "--format", "csv", stdin=b"n,f,b,s,d,t,at\n" + right * 2).code == 0
 
 
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"n,\xed\n1,2\n", "row 1, the header: not UTF-8: byte 0xed at byte 1"),
+        (b"n,s\n1,\xed\x01\n", "row 2, column 's': not UTF-8: byte 0xed at byte 1"),
+        (b"n,s\n1,\xed\x01,3\n", "Row #2: Expected 2 columns, got 3"),
+    ],
+)
+def test_csv_that_is_not_utf8_is_one_clear_error(
+    process: Command, root: Path, tmp_path: Path, data: bytes, problem: str
+) -> None:
+    TxnLog.create(root).create_topic("t", pa.schema([("n", pa.int64()), ("s", pa.string())]))
+    path = tmp_path / "some.csv"
+    path.write_bytes(data)
+    answer = process("produce", "t", path, "--json")
+    assert (answer.code, len(answer.err.splitlines())) == (2, 1)
+    assert problem in answer.error["message"]
+
+
 def test_rows_of_csv_are_counted_through_all_of_a_long_file(txnlog: Command, log: TxnLog) -> None:
     log.create_topic("t", pa.schema([("n", pa.int64()), ("s", pa.string())]))
     lines = [f"{number},{'x' * 40}" for number in range(2, 60_001)]

@@ -9,7 +9,9 @@ from __future__ import annotations
 import csv
 import io
 import re
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -53,25 +55,27 @@ def read_csv(
 
     def pieces() -> Iterator[Piece]:
         try:
-            reader = pc.open_csv(
-                file,
-                # One thread: rows have numbers.
-                read_options=pc.ReadOptions(use_threads=False),
-                parse_options=pc.ParseOptions(
-                    delimiter=delimiter,
-                    newlines_in_values=True,
-                    # Of one column, an empty line is a null.
-                    ignore_empty_lines=len(names) != 1,
-                    invalid_row_handler=rows.refuse,
-                ),
-                convert_options=convert,
-            )
-            for batch in reader:
-                yield Piece(rows.typed(batch), 0 if total is None else file.tell())
+            with _quiet(rows.refuse):
+                reader = pc.open_csv(
+                    file,
+                    # One thread: rows have numbers.
+                    read_options=pc.ReadOptions(use_threads=False),
+                    parse_options=pc.ParseOptions(
+                        delimiter=delimiter,
+                        newlines_in_values=True,
+                        # Of one column, an empty line is a null.
+                        ignore_empty_lines=len(names) != 1,
+                        invalid_row_handler=rows.refuse,
+                    ),
+                    convert_options=convert,
+                )
+                for batch in reader:
+                    yield Piece(rows.typed(batch), 0 if total is None else file.tell())
             rows.end()
+        except UnicodeDecodeError as error:
+            raise invalid([f"row 1, the header: {_not_utf8(error)}"]) from None
         except pa.ArrowInvalid as error:
-            rows.problems.append(_of_pyarrow(str(error), names))
-            raise invalid(rows.problems) from None
+            raise invalid([*rows.problems(), _of_pyarrow(str(error), names)]) from None
 
     return Source(pieces(), total)
 
@@ -90,7 +94,6 @@ class _Rows:
         self._next = 2  # as pyarrow counts rows: the header is the first
         self._refused: set[int] = set()
         self._wrong: list[tuple[int, str]] = []
-        self.problems: list[str] = []
 
     def refuse(self, row: pc.InvalidRow) -> str:
         """Take note of a row with too many values, or too few, and go on with the next."""
@@ -114,10 +117,12 @@ class _Rows:
 
     def end(self) -> None:
         """Raise InvalidInputError about all that was wrong."""
-        self._wrong.sort(key=lambda one: one[0])
-        self.problems = [f"row {number}{what}" for number, what in self._wrong]
-        if self.problems:
-            raise invalid(self.problems)
+        if self._wrong:
+            raise invalid(self.problems())
+
+    def problems(self) -> list[str]:
+        """Return all that was wrong, by row."""
+        return [f"row {number}{what}" for number, what in sorted(self._wrong, key=lambda one: one[0])]
 
     def _numbers(self, count: int) -> list[int]:
         """Return the numbers of the next rows: those that were refused are not among them."""
@@ -152,7 +157,27 @@ def _decoded(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8: byte 0x{raw[error.start]:02x} at byte {error.start + 1}") from None
+        raise ValueError(_not_utf8(error)) from None
+
+
+def _not_utf8(error: UnicodeDecodeError) -> str:
+    return f"not UTF-8: byte 0x{error.object[error.start]:02x} at byte {error.start + 1}"
+
+
+@contextmanager
+def _quiet(handler: Callable[..., str]) -> Iterator[None]:
+    """Let nothing be printed about a row that is not UTF-8: pyarrow cannot hand it to the handler, and then refuses it itself."""
+    before = sys.unraisablehook
+
+    def hook(unraisable: sys.UnraisableHookArgs) -> None:
+        if unraisable.exc_type is not UnicodeDecodeError or unraisable.object != handler:
+            before(unraisable)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 def _cast(texts: pa.Array, type_: pa.DataType) -> pa.Array:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
@@ -102,6 +102,8 @@ class RewriteLedger:
         self._landed: dict[str, tuple[int, tuple[int, int]]] = {}
         """Entry that has appended or staged a batch, and its transaction, by the digest of the batch."""
         self._files: dict[str, Any] = {}
+        self._whole: set[str] = set()
+        """Compacted files that an entry has named, with all of their records."""
 
     def landed(self, digest: str, entry: int, who: tuple[int, int]) -> None:
         """Note that a batch is in the log."""
@@ -116,6 +118,8 @@ class RewriteLedger:
     def replaced(self, op: Replace, entry: CommitEntry, after: LogState) -> None:
         """Judge a ``replace``."""
         missing: dict[TopicPartition, set[int]] = {}
+        shown: dict[int, dict[int, int]] = {}
+        files: set[str] = set()
         for segment in op.segments:
             index = decode_index(self._store.get(segment.index.key), segment.index)
             for part in segment.partitions:
@@ -123,7 +127,11 @@ class RewriteLedger:
                 within = OffsetRange(part.start_offset, part.end_offset)
                 told = self.shown(index, key.partition, index.runs_of(key.partition, within))
                 missing.setdefault(key, set()).update(self._missing(key, within, told))
+                shown.setdefault(key.partition, {}).update(told)
+                runs = index.runs_of(key.partition, within)
+                files |= {index.files[int(one)].key for one in runs["file"]}
                 self._hits["compacted by the product"] += 1
+        self._check_whole(files, shown)
         taken = 0
         for key, offsets in missing.items():
             erased = self._erased(op, key, offsets)
@@ -136,6 +144,17 @@ class RewriteLedger:
             if taken != op.erased.records:
                 raise HistoryViolation(f"{op.erased} has taken {taken} committed records")
             self._hits["erased records"] += taken
+
+    def _check_whole(self, files: set[str], shown: Mapping[int, Mapping[int, int]]) -> None:
+        """Check that files which are named for the first time hold nothing that is not: it may have been removed, and would stay."""
+        for key in files - self._whole:
+            for numbers, offsets, _ in self._file(key):
+                for number, offset in zip(numbers, offsets, strict=True):
+                    if offset not in shown.get(number, {}):
+                        raise HistoryViolation(
+                            f"{key} holds {number}/{offset}, which its entry does not name"
+                        )
+        self._whole |= files
 
     def shown(self, index: SegmentIndex, partition: int, runs: Rows) -> dict[int, int]:
         """Return what compacted files hold in some runs: numbers by offset."""
