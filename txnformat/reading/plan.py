@@ -75,10 +75,11 @@ class SealedRange:
     @classmethod
     def of(cls, partition: int, part: SegmentPart, wanted: OffsetRange, as_of: int) -> Self:
         """Return the part of a segment that is in ``wanted``."""
-        start, end = max(part.range.start, wanted.start), min(part.range.end, wanted.end)
-        size = int(part.row["size"] - part.row["aborted_size"])
-        share = (end - start) / (part.range.end - part.range.start)
-        batches = round(int(part.row["batches"]) * share)
+        row, (first, last) = part.row, part.range
+        start, end = max(first, wanted.start), min(last, wanted.end)
+        size = int(row["size"]) - int(row["aborted_size"])
+        share = (end - start) / (last - first)
+        batches = round(int(row["batches"]) * share)
         return cls(partition, OffsetRange(start, end), part.record.index, int(size * share), as_of, batches)
 
 

@@ -101,8 +101,12 @@ ListedSegments = dict[TopicPartition, tuple[SegmentPart, ...]]
 
 
 def segments_in(parts: Sequence[SegmentPart], wanted: OffsetRange) -> list[SegmentPart]:
-    """Return the parts that overlap ``wanted``."""
-    return [part for part in parts if part.range.start < wanted.end and part.range.end > wanted.start]
+    """Return the parts that overlap ``wanted``. ``parts``: in the order of their offsets."""
+    start, end = wanted
+    if parts and start <= parts[0].range.start and parts[-1].range.end <= end:
+        return [*parts]
+    ranges = ((part, part.range) for part in parts)
+    return [part for part, within in ranges if within.start < end and within.end > start]
 
 
 def encode_segment_list(segments: ListedSegments) -> bytes:
