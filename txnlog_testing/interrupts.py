@@ -373,7 +373,7 @@ def interrupted_at_each(
     call : callable
         The call.
     error : type of BaseException
-        What is raised at the point.
+        The exception that is raised at the point.
     end : callable
         Ends a trial; also one whose call did not come to its point.
     roots : sequence of str, optional

@@ -1,4 +1,4 @@
-"""What a spill that no seal may cut delays: at most one spill of a partition, and only until the transactions that began in it have ended."""
+"""The seal waits for at most one spill of a partition, which it may not cut, and only until the transactions that began in that spill have ended."""
 
 from __future__ import annotations
 
