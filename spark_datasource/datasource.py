@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from spark_datasource.stream.sink import TxnLogStreamWriter
     from spark_datasource.write.sink import TxnLogBatchWriter
 
-__all__ = ["TxnLogDataSource", "register"]
+__all__ = ["TxnLogDataSource", "register", "register_source"]
 
 _USE_APPEND = 'a log is only appended to: use outputMode("append"), or write each result by foreachBatch'
 
@@ -146,6 +146,11 @@ def register(spark: SparkSession) -> None:
 
     A session made by ``newSession()`` is another one: register it, too. Calling it again does no harm.
     """
+    register_source(spark, TxnLogDataSource)
+
+
+def register_source(spark: SparkSession, source: type[TxnLogDataSource]) -> None:
+    """Make a source known to a session as :func:`register` does."""
     from spark_datasource.options.storage import hide_options, s3a_settings
     from spark_datasource.write.sessions import active, is_classic, mend_writers
 
@@ -154,11 +159,11 @@ def register(spark: SparkSession) -> None:
         "case_sensitive": spark.conf.get("spark.sql.caseSensitive", "false") == "true",
     }
     hide_options(spark)
-    source = type("TxnLogDataSource", (TxnLogDataSource,), settings)
-    source.__module__ = "__main__"  # pickled by value, with its settings
+    ours = type(source.__name__, (source,), settings)
+    ours.__module__ = "__main__"  # pickled by value, with its settings
     if not is_classic(spark):
-        spark.dataSource.register(source)
+        spark.dataSource.register(ours)
         return
     with active(spark):  # else Spark looks in the thread's own session, and says that the name is taken
-        spark.dataSource.register(source)
+        spark.dataSource.register(ours)
     mend_writers()

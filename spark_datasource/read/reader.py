@@ -14,7 +14,7 @@ from spark_datasource.options.declared import Order, ReadOptions
 from spark_datasource.read.pinning import Pin, TopicPin, log_starts
 from spark_datasource.read.planning import plan_commits, plan_offsets, splits_of, topic_read
 from spark_datasource.read.split_reader import read_split
-from spark_datasource.read.splits import Split
+from spark_datasource.read.splits import Split, TopicPlan
 from spark_datasource.worker.logs import check_same, open_log
 from txnformat.core.state import LogState
 from txnformat.errors import NotFoundError
@@ -60,10 +60,14 @@ class TxnLogBatchReader(DataSourceReader):
             ]
         else:
             plans = [
-                plan_offsets(log, state, options, read, self._ranges(state, topic), pin.entry)
+                self._planned(plan_offsets(log, state, options, read, self._ranges(state, topic), pin.entry))
                 for read, topic in zip(reads, pin.topics, strict=True)
             ]
         return list(splits_of(pin.log_id, pin.entry, plans, options, log.store))
+
+    def _planned(self, plan: TopicPlan) -> TopicPlan:
+        """Return what to read of a plan in offset order: all of it."""
+        return plan
 
     def _floors(self, state: LogState, topic: TopicPin) -> Sequence[int]:
         """Return where to look from in each partition, for a read in commit order."""

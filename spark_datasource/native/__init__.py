@@ -1,0 +1,11 @@
+"""Tables whose whole files go to Spark's own Parquet reader: what ``txnlog.spark`` offers.
+
+* ``table``: a pinned read of a topic becomes one DataFrame. Start reading here.
+* ``division``: which files go natively, and which offsets are the rest. Pure.
+* ``ranges``: ranges of offsets: merged, and laid over planned rows. Pure.
+* ``rest``: the DataSource that reads the rest, by ranges of offsets.
+* ``columns``: columns of a file as the topic has them now; the guard of floats; conditions.
+* ``positions``: metadata columns of files that do not store them.
+
+May import: ``options``, ``read``, ``worker``, the modules of ``spark_datasource`` beside the rooms, and ``txnformat``.
+"""

@@ -1,0 +1,10 @@
+"""Tables of a log in Spark, at the speed of Spark's own Parquet reader where that can read them; see docs/spark.md.
+
+Importing this needs pyspark; ``import txnlog`` does not import it.
+"""
+
+from __future__ import annotations
+
+from spark_datasource.native.calls import create_view, describe, read_table, read_tables, renew_view
+
+__all__ = ["create_view", "describe", "read_table", "read_tables", "renew_view"]
