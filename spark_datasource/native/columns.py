@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+from pyspark.sql import functions as F  # as everybody calls it
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, StructType
 
@@ -58,7 +58,7 @@ def guarded(column: Column, type_: pa.DataType) -> Column:
     Spark pushes conditions on fields of structs, too, at any depth, but none on what lists and maps hold.
     """
     if pt.is_floating(type_):
-        return -(-column)
+        return -(-column)  # noqa: B002  # twice negated, which is what is meant
     if not _has_open_floats(type_):
         return column
     fields = [guarded(column.getField(field.name), field.type).alias(field.name) for field in type_]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from spark_datasource.native.columns import named
 from spark_datasource.native.division import WholeFile
@@ -53,8 +53,7 @@ def joined(
     fits = (named(place).getField("file_name") == named(names[_FILE])) & (index >= named(names[_FIRST]))
     found = frame.join(F.broadcast(batches), fits & (index < named(names[_END])), "left")
     columns = [named(name) for name in frame.columns if name != place]
-    for name in meta:
-        columns.append(_value(name, names, index).alias(name))
+    columns += [_value(name, names, index).alias(name) for name in meta]
     return found.select(*columns)
 
 

@@ -10,7 +10,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from spark_datasource.datasource import register_source
@@ -400,7 +400,7 @@ def _parquet(spark: SparkSession, schema: StructType, paths: Sequence[str]) -> D
     try:
         frame = reader.parquet(*paths)
         frame.schema  # noqa: B018  # Spark Connect looks at the files only when it is asked something
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  # Spark has many, and what it says is in the cause
         raise StorageError(
             "Spark cannot read the files of the log, though this process can",
             kind="spark-cannot-read",

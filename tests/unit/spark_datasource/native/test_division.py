@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import given
@@ -169,7 +170,7 @@ def test_each_planned_row_is_read_once(
     assert read == expected
     for ranges in found.rest.values():
         assert list(ranges) == sorted(ranges)
-        assert all(left.end <= right.start for left, right in zip(ranges, ranges[1:], strict=False))
+        assert all(left.end <= right.start for left, right in pairwise(ranges))
     if ranges_max == 0:
         assert all(len(ranges) == 1 for ranges in found.rest.values())
     assert found.native_amount.rows + sum(one.rows for one in found.reasons.values()) == expected.total()
