@@ -9,7 +9,7 @@ from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from bench import shapes
 from bench.spark.session import drain, session
@@ -43,7 +43,7 @@ class Work:
 
 
 def _filtered(frame: DataFrame) -> None:
-    drain(frame.where(f"id BETWEEN {ROWS // 2} AND {ROWS // 2 + 20_000}"))
+    drain(frame.where(f"number BETWEEN {ROWS // 2} AND {ROWS // 2 + 20_000}"))
 
 
 def _run(query: Query, frame: DataFrame) -> None:
@@ -146,7 +146,7 @@ BENCHMARKS = (
     ),
     _benchmark(
         "table-narrow",
-        "`read_table`, 144-byte rows, sorted by `id`",
+        "`read_table`, 144-byte rows, sorted by `number`",
         shapes.narrow,
         (Work("table-filter", "`read_table`, a condition on a sorted column", _filtered, 0.9),),
     ),

@@ -6,6 +6,7 @@
 * ``rest``: the DataSource that reads the rest, by ranges of offsets.
 * ``columns``: columns of a file as the topic has them now; the guard of floats; conditions.
 * ``positions``: metadata columns of files that do not store them.
+* ``calls``: what users call. ``micro_batches``: the rows of a micro-batch, by its query's checkpoint.
 
-May import: ``options``, ``read``, ``worker``, the modules of ``spark_datasource`` beside the rooms, and ``txnformat``.
+May import: ``options``, ``read``, ``stream.offsets``, ``write.transaction_settings``, ``worker``, the modules of ``spark_datasource`` beside the rooms, and ``txnformat``.
 """

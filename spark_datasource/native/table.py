@@ -43,7 +43,7 @@ from spark_datasource.schema import spark_schema
 from spark_datasource.worker.logs import absolute, open_log
 from spark_datasource.write.transaction_settings import place_problems
 from txnformat.core.state import LogState
-from txnformat.errors import InvalidInputError, StorageError
+from txnformat.errors import ConflictError, InvalidInputError, StorageError
 from txnformat.log import TxnLog
 from txnformat.predicates.tree import Predicate
 from txnformat.protocol.cuts import check_version_options
@@ -201,8 +201,12 @@ def plan_table(
     native: bool = True,
     native_bytes_min: int | None = None,
     storage_options: Mapping[str, str] | None = None,
+    topic_ids: tuple[str, str] | None = None,
 ) -> TablePlan:
-    """Plan what :func:`txnlog.spark.read_table` reads; parameters and errors as there."""
+    """Plan what :func:`txnlog.spark.read_table` reads; parameters and errors as there.
+
+    ``topic_ids``: the ids of log and topic that are meant, where they are known. Raises ConflictError of kind ``log-replaced``: others are there.
+    """
     (plan,) = plan_tables(
         spark,
         root,
@@ -217,6 +221,14 @@ def plan_table(
         native_bytes_min=native_bytes_min,
         storage_options=storage_options,
     )
+    if topic_ids is not None and topic_ids != (plan.log_id, plan.pinned.topic_id):
+        raise ConflictError(
+            "the log at this path, or its topic, is another one than the checkpoint says",
+            kind="log-replaced",
+            hint="pass the root that the stream reads",
+            path=plan.path,
+            topic=topic,
+        )
     return plan
 
 
