@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from spark_datasource.native.ranges import spans_of
-from txnformat.core.records.scan import PartitionPlan, Stored
+from txnformat.core.records.scan import PLANNED, PartitionPlan, Stored
 from txnformat.persistent import Rows
 from txnformat.types import FileRecord, OffsetRange
 
@@ -93,10 +93,10 @@ def divide(
     refuse: Callable[[WholeFile], Reason | None] = lambda _: None,
 ) -> Division:
     """Divide a plan. ``bytes_min``: size of the smallest file that goes natively (inclusive). ``refuse``: says of a whole file why it does not, else None."""
-    rows = np.concatenate([one.rows for one in plans]) if plans else np.empty(0)
+    rows: Rows = np.concatenate([np.empty(0, PLANNED), *(one.rows for one in plans)])
     if not len(rows):
         return Division((), {}, {})
-    numbers = np.repeat([one.partition for one in plans], [len(one.rows) for one in plans])
+    numbers: Rows = np.repeat([one.partition for one in plans], [len(one.rows) for one in plans])
     records, owners = _by_key(rows, files)
     order = np.lexsort((rows["row_group"], owners))
     reasons: dict[int, Reason] = {}

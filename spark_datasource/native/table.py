@@ -146,8 +146,8 @@ class TablePlan:
         ]
         if is_stored:
             found += [_stored(name, self.entry).alias(name) for name in meta if name in STORED_FIELDS]
+        place = _free("_place", topic.arrow_schema.names)
         if batches:
-            place = _free("_place", topic.arrow_schema.names)
             inner = frame.metadataColumn("_metadata")
             found.append(
                 F.struct(

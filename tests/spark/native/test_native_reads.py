@@ -276,7 +276,7 @@ def test_errors_name_what_is_wrong(spark: Any, log: TxnLog, path: str) -> None:
         read_table(spark, path, "numbers", columns=["m"])
     assert unknown.value.kind == "unknown-column"
     with pytest.raises(InvalidInputError, match="not a SparkSession"):
-        read_table(None, path, "numbers")
+        read_table(None, path, "numbers")  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="native_bytes_min is 'x'"):
         read_table(spark, path, "numbers", native_bytes_min="x")
     plan = plan_table(spark, path, "numbers", native_bytes_min=0)
