@@ -80,7 +80,7 @@ def _offsets(spark: SparkSession, place: str, batch_id: int) -> Mapping[int, Str
     """Return the offsets of txnlog's sources in a batch, by the source's number: a line each, behind a version and the batch's settings."""
     path = f"{place.rstrip('/')}/offsets/{batch_id}"
     try:
-        text = spark.read.option("wholetext", "true").text(path).collect()[0]["value"]
+        text = spark.read.text(path, wholetext=True).collect()[0]["value"]
     except Exception as error:  # noqa: BLE001  # Spark has many, and what it says is in the cause
         raise NotFoundError(
             "the checkpoint has no such batch",
