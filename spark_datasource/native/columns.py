@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # as everybody calls it
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, StructType
 

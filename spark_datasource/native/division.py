@@ -1,6 +1,6 @@
 """Which files of a planned read go to Spark's own Parquet reader, and which offsets are the rest. Pure.
 
-A file is *whole* iff the plan takes all of its rows: then whoever reads the file reads just what the plan says. The footer is not looked at: runs of row groups
+A file is *whole* iff the plan takes all of its rows: then a reader of the file reads just what the plan says. The footer is not looked at: runs of row groups
 that begin with the first one, follow each other without a gap, and have as many rows as the log says the file has, are all that it has. A repeated append may
 name a file of which some row groups are no part of the log; its rows are more than those that the plan takes.
 
