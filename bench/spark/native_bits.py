@@ -1,4 +1,4 @@
-"""What ``-(-x)`` and ``x * 1.0D`` do to the bits of a float column, and whether conditions on them reach Spark's Parquet reader: the table of ADR 0031."""
+"""The table of ADR 0031: the bits of a float column after ``-(-x)`` and ``x * 1.0D``, and whether conditions on them reach Spark's Parquet reader."""
 
 from __future__ import annotations
 

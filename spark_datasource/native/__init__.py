@@ -8,5 +8,5 @@
 * ``positions``: metadata columns of files that do not store them.
 * ``calls``: what users call. ``micro_batches``: the rows of a micro-batch, by its query's checkpoint.
 
-May import: ``options``, ``read``, ``stream.offsets``, ``write.transaction_settings``, ``worker``, the modules of ``spark_datasource`` beside the rooms, and ``txnformat``.
+May import: ``options``, ``read``, ``stream``, ``write``, ``worker``, the modules of ``spark_datasource`` beside the rooms, and ``txnformat``.
 """

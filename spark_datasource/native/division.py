@@ -72,11 +72,11 @@ class Division:
     rest: Mapping[int, tuple[OffsetRange, ...]]
     """Ranges by partition, ascending and disjoint; partitions without any are left out."""
     reasons: Mapping[Reason, Amount]
-    """What is the rest, and why."""
+    """Amounts of the rest, by why they are not native."""
 
     @property
     def native_amount(self) -> Amount:
-        """What goes natively."""
+        """The amount that goes natively."""
         return Amount(
             len(self.native),
             sum(one.record.rows for one in self.native),

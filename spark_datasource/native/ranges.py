@@ -18,8 +18,8 @@ __all__ = ["clipped", "clipped_sealed", "spans_of"]
 def spans_of(rows: Rows, chosen: Rows) -> tuple[OffsetRange, ...]:
     """Return the ranges that hold the chosen ones of planned rows, and none of the others.
 
-    ``rows``: of one partition, ascending and disjoint. ``chosen``: a mask. What lies between two chosen rows is no row of the plan,
-    so it is in the range, too: there are as few ranges as can be.
+    ``rows``: of one partition, ascending and disjoint. ``chosen``: a mask. Between two chosen rows
+    that follow each other the plan has no row, so a range goes on there: there are as few ranges as can be.
     """
     if not len(rows):
         return ()

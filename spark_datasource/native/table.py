@@ -81,7 +81,7 @@ GLOB = frozenset("{}[]*?\\")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TablePlan:
-    """What a read of one topic will do: made by :func:`plan_table`, fixed for good."""
+    """The plan of a read of one topic: made by :func:`plan_table`, fixed for good."""
 
     spark: SparkSession
     path: str
@@ -93,7 +93,7 @@ class TablePlan:
     schema: StructType
     """Of the DataFrame."""
     base: str
-    """What Spark calls the root."""
+    """The root, as Spark calls it."""
     division: Division
 
     def frame(self) -> DataFrame:

@@ -1,4 +1,4 @@
-"""What read_table promises beside the rows: push-down without wrong rows, settings of the session, replaced files, views, errors."""
+"""The promises of read_table beside the rows: push-down without wrong rows, settings of the session, replaced files, views, errors."""
 
 from __future__ import annotations
 
