@@ -38,7 +38,7 @@ class Work:
     query: Query
     target: float
     columns: tuple[str, ...] | None = None
-    """Of ``read_table``; by default the topic's own."""
+    """Columns of ``read_table``; by default the topic's own."""
     theirs: Callable[[DataFrame], DataFrame] = lambda frame: frame
 
 

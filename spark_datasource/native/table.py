@@ -91,7 +91,7 @@ class TablePlan:
     pinned: TopicPin
     read: TopicRead
     schema: StructType
-    """Of the DataFrame."""
+    """Columns of the DataFrame."""
     base: str
     """The root, as Spark calls it."""
     division: Division
