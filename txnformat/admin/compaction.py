@@ -48,6 +48,7 @@ __all__ = [
     "Groups",
     "Writer",
     "compact",
+    "compact_parts",
     "compact_topic",
     "seal_and_list",
 ]
@@ -324,7 +325,7 @@ class _Topic:
                 for together in wave:
                     self._count(together, {}, [])
             else:
-                self._compact(state, wave)
+                self.write_anew(state, wave)
             done += sum(source.size for together in wave for source in together)
             if self._progress is not None:
                 self._progress(CompactionProgress(self._name, done, total))
@@ -410,7 +411,8 @@ class _Topic:
 
     # Writing it.
 
-    def _compact(self, planned: LogState, wave: Groups) -> None:
+    def write_anew(self, planned: LogState, wave: Groups) -> None:
+        """Write groups of sources, as they were in a state, and put what was written into their place."""
         # A run may take longer than the grace of a vacuum: what it writes is born now, and what it reads is there now.
         state = self._committer.refresh()
         found = [
@@ -544,3 +546,24 @@ def _between(parts: Sequence[SegmentPart], stays: Sequence[bool]) -> Iterator[li
         else:
             found.append(part)
     yield found
+
+
+def compact_parts(
+    committer: Committer,
+    sidecars: SidecarCache,
+    name: str,
+    sources: Sequence[Source],
+    writer: Writer | None = None,
+) -> int:
+    """Write some listed parts of a topic anew, whatever their size and age, and return the number of parts that gave way to others.
+
+    Records that were aborted are left out, however young they are.
+    """
+    state = committer.refresh()
+    check_removal(state)
+    topic = state.topic(name)
+    target, ages = target_of(topic.settings), Ages.of(topic.settings)
+    one = _Topic(committer, sidecars, name, None, max(1, target), 0, ages, None, writer)
+    for together in files_of_about(max(1, target), sources):
+        one.write_anew(state, [together])
+    return one.counts.segments_before

@@ -1,0 +1,367 @@
+"""Publishing: topics as tables of other engines, all at one entry, without a copy of any record.
+
+What is needed first: embedded records become files (a seal), and files that hold other records besides are written anew (a compaction of these parts alone).
+Where that cannot be, since an open transaction holds a seal back, the entry is lower. Then each table gets a version, by one conditional create; the manifest comes last.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from txnformat.admin.compaction import compact_parts, seal_and_list
+from txnformat.arguments import check_flags, is_text, items
+from txnformat.client.committer import Committer
+from txnformat.core.state import LIFECYCLE, LogState, TopicState
+from txnformat.core.topics.settings import value_of
+from txnformat.errors import ConflictError, InvalidInputError, TxnLogError, repr_of
+from txnformat.reading.compacting import Source
+from txnformat.reading.sealed import SidecarCache
+from txnformat.types import TopicPartition
+from txnformat.views.delta_log import create_version, follow_table, old_keys, write_checkpoint
+from txnformat.views.delta_table import (
+    CHECKPOINT_VERSIONS,
+    DeltaTable,
+    change_of,
+    folded,
+    without_tombstones,
+)
+from txnformat.views.delta_types import DeltaSchema, delta_schema
+from txnformat.views.manifests import Manifest, TableAt, write_manifest
+from txnformat.views.shown import PartOf, ShownTopic, cut_below, shown_at
+
+__all__ = ["DELTA", "FORMATS", "HeldBack", "PublishReport", "PublishedTopic", "publish", "publishes"]
+
+DELTA = "delta"
+FORMATS = (DELTA,)
+PASSES = 3
+"""How often files are written anew before the entry is lowered: others may write such files meanwhile."""
+ATTEMPTS = 20
+"""How often a version is tried, when other processes publish all the time."""
+
+logger = logging.getLogger("txnlog")
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedTopic:
+    """A topic's table after a publication."""
+
+    topic: str
+    topic_id: str
+    directory: str
+    """Of the table, relative to the root."""
+    version: int
+    """The version that shows the publication's entry; with ``superseded_by`` a later one."""
+    is_new: bool
+    """This call made the version: there was something to change."""
+    files: int
+    added: int
+    """Files that the version adds, and"""
+    removed: int
+    """files that it removes."""
+    superseded_by: int | None = None
+    """A later entry that another process has published meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """Something because of which a later entry could not be published."""
+
+    topic: str
+    file: str
+    reason: str
+    waits_for: str
+    """The action or the event after which it can be."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishReport:
+    """The effect of :meth:`txnformat.log.TxnLog.publish`."""
+
+    format: str
+    entry: int
+    """All tables show this entry."""
+    topics: tuple[PublishedTopic, ...]
+    """By name."""
+    manifest: str | None
+    """Key of the manifest. If None, another process has published a later entry meanwhile."""
+    held_back: tuple[HeldBack, ...] = ()
+    """The reasons why the entry is not the log's last one."""
+    compacted_parts: int = 0
+    """Sealed parts that were written anew first."""
+    refused: tuple[tuple[str, str], ...] = ()
+    """Topics that were not published, as Delta has no such table, each with the reason."""
+
+
+class Schemas(NamedTuple):
+    """Topics to publish, with their schemas."""
+
+    topics: tuple[tuple[str, DeltaSchema], ...]
+    """By topic id."""
+    refused: tuple[tuple[str, str], ...]
+
+
+def publishes(topic: TopicState, format_: str = DELTA) -> bool:
+    """Return whether a topic's settings say that maintenance publishes it."""
+    return format_ in str(value_of(topic.settings, "publish.formats")).split(",")
+
+
+def publish(
+    committer: Committer,
+    sidecars: SidecarCache,
+    known: MutableMapping[str, DeltaTable],
+    topics: Sequence[str] | None = None,
+    *,
+    format_: str = DELTA,
+    rebuild: bool = False,
+) -> PublishReport:
+    """Publish topics; see :meth:`txnformat.log.TxnLog.publish`. ``known``: tables as this process saw them last, by topic id; changed here."""
+    if not is_text(format_) or format_ not in FORMATS:
+        raise InvalidInputError(
+            f"{repr_of(format_, 80)} is not a format of views",
+            kind="unknown-view-format",
+            hint=f"use {', '.join(FORMATS)}",
+        )
+    check_flags(rebuild=rebuild)
+    return _Publication(committer, sidecars, known, rebuild=rebuild).run(items(topics, "topics"))
+
+
+class _Publication:
+    """One publication."""
+
+    def __init__(
+        self,
+        committer: Committer,
+        sidecars: SidecarCache,
+        known: MutableMapping[str, DeltaTable],
+        *,
+        rebuild: bool,
+    ) -> None:
+        self._committer = committer
+        self._sidecars = sidecars
+        self._known = known
+        self._rebuild = rebuild
+        self._compacted = 0
+
+    def run(self, names: Sequence[str] | None) -> PublishReport:
+        state = self._committer.refresh()
+        schemas = _schemas(state, names)
+        tables = {topic_id: self._table(state.topics[topic_id]) for topic_id, _ in schemas.topics}
+        state = self._sealed(state)
+        shown = self._settled(state, schemas)
+        entry, held = state.entry if not shown else shown[0].entry, ()
+        if any(one.problems() for one in shown):
+            shown, held = self._cut(shown)
+            entry = shown[0].entry
+        floor = max((table.entry for table in tables.values()), default=-1)
+        if entry < floor or (entry < 0 and held):
+            first = held[0]
+            raise ConflictError(
+                f"no later entry than the published one can be shown now: {first.reason}",
+                kind="view-held-back",
+                hint=f"publish again after {first.waits_for}; nothing was written",
+                topic=first.topic,
+                file=first.file,
+                published=floor,
+                possible=entry,
+            )
+        by_id = dict(schemas.topics)
+        now_ms = self._committer.store.store_time_ms()
+        done = [
+            self._publish(one, by_id[one.topic.topic_id], tables[one.topic.topic_id], entry, now_ms)
+            for one in shown
+        ]
+        manifest = None
+        if all(one.superseded_by is None for one in done):
+            manifest = self._committer.read(
+                write_manifest(
+                    Manifest(
+                        DELTA,
+                        state.log_id,
+                        entry,
+                        now_ms,
+                        {one.topic_id: TableAt(one.topic, one.directory, one.version) for one in done},
+                    )
+                )
+            )
+        return PublishReport(DELTA, entry, tuple(done), manifest, held, self._compacted, schemas.refused)
+
+    def _table(self, topic: TopicState) -> DeltaTable:
+        known = self._known.get(topic.topic_id, DeltaTable())
+        steps = follow_table(known, topic.directory, topic.topic_id, strict=not self._rebuild)
+        found = self._committer.read(steps).table
+        self._known[topic.topic_id] = found
+        return found
+
+    # The files.
+
+    def _sealed(self, state: LogState) -> LogState:
+        """Seal what can be sealed, so that embedded records are in files."""
+        self._committer.seal()
+        return self._committer.refresh()
+
+    def _settled(self, state: LogState, schemas: Schemas) -> list[ShownTopic]:
+        """Return what shows the topics, after everything was written anew that can be."""
+        for number in range(PASSES + 1):
+            shown = [
+                shown_at(self._sidecars, state, topic, state.entry)
+                for topic_id, _ in schemas.topics
+                if (topic := state.topics.get(topic_id)) is not None
+            ]
+            wanted = [(one, one.to_compact()) for one in shown]
+            is_allowed = LIFECYCLE in state.features.reader
+            if not any(parts for _, parts in wanted) or not is_allowed or number == PASSES:
+                break
+            seal_and_list(self._committer)
+            state = self._committer.refresh()
+            for one, parts in wanted:
+                sources = list(_sources(self._sidecars, state, parts))
+                if sources:
+                    self._compacted += compact_parts(self._committer, self._sidecars, one.topic.name, sources)
+            state = self._committer.refresh()
+        return shown
+
+    def _cut(self, shown: Sequence[ShownTopic]) -> tuple[list[ShownTopic], tuple[HeldBack, ...]]:
+        """Return what shows the topics at the last entry at which every file is whole, and what holds later ones back."""
+        state = self._committer.state
+        held = [_held(state, one, key, reason) for one in shown for key, reason in one.problems().items()]
+        found = list(shown)
+        while (entry := cut_below(found)) is not None:
+            found = [
+                shown_at(self._sidecars, state, one.topic, entry)
+                if one.topic.created_entry <= entry
+                else ShownTopic(one.topic, entry)
+                for one in found
+            ]
+        return found, tuple(held)
+
+    # The versions.
+
+    def _publish(
+        self, shown: ShownTopic, schema: DeltaSchema, table: DeltaTable, entry: int, now_ms: int
+    ) -> PublishedTopic:
+        topic = shown.topic
+        wanted = shown.wanted()
+        hold_ms = int(value_of(topic.settings, "publish.hold.ms"))
+        for _ in range(ATTEMPTS):
+            if table.entry > entry or (table.entry == entry and not self._rebuild):
+                later = table.entry if table.entry > entry else None
+                return _published(topic, table, later)
+            change = change_of(table, topic, schema, wanted, entry, now_ms, rebuild=self._rebuild)
+            if change is None:
+                return _published(topic, table)
+            version = table.version + 1
+            if self._committer.read(create_version(topic.directory, version, change.lines)):
+                table = folded(table, topic.topic_id, [(version, change.lines)])
+                table = self._checkpointed(topic, table, now_ms - hold_ms)
+                self._known[topic.topic_id] = table
+                return _published(topic, table, added=change.added, removed=change.removed, is_new=True)
+            table = self._table(topic)
+        raise ConflictError(
+            "other processes publish the topic all the time",
+            kind="publish-superseded",
+            hint="publish again; the log is not concerned",
+            topic=topic.name,
+        )
+
+    def _checkpointed(self, topic: TopicState, table: DeltaTable, old_ms: int) -> DeltaTable:
+        """Write a checkpoint if one is due, and remove versions that nothing needs. What fails is done by a later publication."""
+        if table.version - max(table.checkpoint, 0) < CHECKPOINT_VERSIONS and not self._rebuild:
+            return table
+        try:
+            table = without_tombstones(table, old_ms)
+            table = self._committer.read(write_checkpoint(topic, table))
+            for key in self._committer.read(old_keys(topic.directory, old_ms)):
+                self._committer.store.delete(key)
+        except TxnLogError as error:
+            logger.warning("no checkpoint of the published table of %s: %s", topic.name, error)
+        return table
+
+
+def _published(
+    topic: TopicState,
+    table: DeltaTable,
+    superseded_by: int | None = None,
+    *,
+    added: int = 0,
+    removed: int = 0,
+    is_new: bool = False,
+) -> PublishedTopic:
+    return PublishedTopic(
+        topic.name,
+        topic.topic_id,
+        topic.directory,
+        table.version,
+        is_new,
+        len(table.files),
+        added,
+        removed,
+        superseded_by,
+    )
+
+
+def _schemas(state: LogState, names: Sequence[str] | None) -> Schemas:
+    """Return the topics to publish. Raises about a topic that is named and cannot be published; of all topics, those are left out."""
+    found: list[tuple[str, DeltaSchema]] = []
+    refused: list[tuple[str, str]] = []
+    topics = sorted(state.topics.values(), key=lambda topic: topic.name)
+    wanted = topics if names is None else [state.topic(name) for name in dict.fromkeys(names)]
+    for topic in wanted:
+        try:
+            found.append((topic.topic_id, delta_schema(topic.schema.arrow_schema, topic.name)))
+        except InvalidInputError as error:
+            if names is not None:
+                raise
+            refused.append((topic.name, "; ".join(error.problems)))
+    if not found:
+        raise InvalidInputError(
+            ["there is no topic to publish", *(f"{name}: {reason}" for name, reason in refused)],
+            kind="nothing-to-publish",
+            hint="create a topic, or name one whose columns Delta has",
+        )
+    return Schemas(tuple(found), tuple(refused))
+
+
+def _sources(sidecars: SidecarCache, state: LogState, parts: Sequence[PartOf]) -> Iterator[Source]:
+    """Yield the parts as they are listed in a state, those together that follow each other in one list."""
+    by_key = groupby(parts, lambda one: one.key)
+    for key, some in by_key:
+        starts = {one.part.range.start for one in some}
+        for named in state.segment_lists:
+            run: list[Any] = []
+            for part in sidecars.listed(named, state, key):
+                is_wanted = part.range.start in starts and part.range.end > state.partition(key).log_start
+                if is_wanted:
+                    run.append(part)
+                elif run:
+                    yield Source(key, run)
+                    run = []
+            if run:
+                yield Source(key, run)
+
+
+def _held(state: LogState, shown: ShownTopic, key: str, reason: str) -> HeldBack:
+    """Return why a file holds later entries back."""
+    file = shown.files[key]
+    if LIFECYCLE not in state.features.reader and file.is_sealed:
+        waits_for = "txnlog upgrade, which allows that files are written anew"
+    elif file.is_sealed:
+        waits_for = "other processes have ended their compactions"
+    else:
+        waits_for = f"the end of {_oldest_open(state, shown.topic)}"
+    return HeldBack(shown.topic.name, key, reason, waits_for)
+
+
+def _oldest_open(state: LogState, topic: TopicState) -> str:
+    """Return the transactions that hold seals of a topic back, for a message."""
+    found = set()
+    for number in range(topic.partitions):
+        for producer_id, epoch in state.partition(TopicPartition(topic.topic_id, number)).open:
+            names = [name for name, one in state.transactional_ids.items() if one.producer_id == producer_id]
+            found.add(names[0] if names else f"producer {producer_id}, epoch {epoch}")
+            break
+    shown = ", ".join(sorted(found)[:5])
+    return f"the open transactions of {shown}" if shown else "the open transactions"
