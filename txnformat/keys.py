@@ -139,7 +139,7 @@ _SIDECAR = re.compile(
     rf"[A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}}/segments/([0-9]{{20}})-({UUID_PATTERN})\.(index|runs|markers|txnindex)"
 )
 _TEMPORARY = re.compile(
-    rf"(?:_txnlog(?:/[a-z]+)?|[A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}}/(?:data|segments))/\.tmp-{UUID_PATTERN}"
+    rf"(?:_txnlog(?:/[a-z]+)?|[A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}}/(?:data|segments|_delta_log)|_views/delta)/\.tmp-{UUID_PATTERN}"
 )
 _DELTA = re.compile(
     r"([A-Za-z0-9.-][A-Za-z0-9._-]{0,248}-[0-9a-f]{8})/_delta_log/(?:([0-9]{20})\.(json|checkpoint\.parquet)|_last_checkpoint)"

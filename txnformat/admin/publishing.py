@@ -152,22 +152,14 @@ class _Publication:
         tables = {topic_id: self._table(state.topics[topic_id]) for topic_id, _ in schemas.topics}
         state = self._sealed(state)
         shown = self._settled(state, schemas)
-        entry, held = state.entry if not shown else shown[0].entry, ()
+        entry = shown[0].entry if shown else state.entry
+        held: tuple[HeldBack, ...] = ()
         if any(one.problems() for one in shown):
             shown, held = self._cut(shown)
             entry = shown[0].entry
         floor = max((table.entry for table in tables.values()), default=-1)
-        if entry < floor or (entry < 0 and held):
-            first = held[0]
-            raise ConflictError(
-                f"no later entry than the published one can be shown now: {first.reason}",
-                kind="view-held-back",
-                hint=f"publish again after {first.waits_for}; nothing was written",
-                topic=first.topic,
-                file=first.file,
-                published=floor,
-                possible=entry,
-            )
+        if held and (entry < floor or entry < 0):
+            raise _held_back(held[0], entry, f"entry {floor} was published")
         by_id = dict(schemas.topics)
         now_ms = self._committer.store.store_time_ms()
         done = [
@@ -205,6 +197,7 @@ class _Publication:
 
     def _settled(self, state: LogState, schemas: Schemas) -> list[ShownTopic]:
         """Return what shows the topics, after everything was written anew that can be."""
+        shown: list[ShownTopic] = []
         for number in range(PASSES + 1):
             shown = [
                 shown_at(self._sidecars, state, topic, state.entry)
@@ -230,12 +223,15 @@ class _Publication:
         held = [_held(state, one, key, reason) for one in shown for key, reason in one.problems().items()]
         found = list(shown)
         while (entry := cut_below(found)) is not None:
-            found = [
-                shown_at(self._sidecars, state, one.topic, entry)
-                if one.topic.created_entry <= entry
-                else ShownTopic(one.topic, entry)
-                for one in found
-            ]
+            try:
+                found = [
+                    shown_at(self._sidecars, state, one.topic, entry)
+                    if one.topic.created_entry <= entry
+                    else ShownTopic(one.topic, entry)
+                    for one in found
+                ]
+            except NotFoundError as error:  # records of that entry were removed
+                raise _held_back(held[0], entry, error.what) from error
         return found, tuple(held)
 
     # The versions.
@@ -341,6 +337,17 @@ def _sources(sidecars: SidecarCache, state: LogState, parts: Sequence[PartOf]) -
                     run = []
             if run:
                 yield Source(key, run)
+
+
+def _held_back(first: HeldBack, possible: int, why: str) -> ConflictError:
+    return ConflictError(
+        f"no entry can be published now: {first.reason}; of older entries: {why}",
+        kind="view-held-back",
+        hint=f"publish again after {first.waits_for}; no table was changed",
+        topic=first.topic,
+        file=first.file,
+        possible=possible,
+    )
 
 
 def _held(state: LogState, shown: ShownTopic, key: str, reason: str) -> HeldBack:

@@ -56,6 +56,7 @@ class ViewTable(NamedTuple):
 
 def write_manifest(manifest: Manifest) -> Steps[str]:
     """Write a manifest, unless one at its entry has all of it; return the key. Requests: 1 conditional PUT."""
+    key = ""
     for number in range(NUMBERS_MAX):
         key = keys.manifest_key(manifest.entry, number)
         data = msgspec.json.encode(manifest)
