@@ -375,7 +375,7 @@ class TxnLog(LogReads):
             offsets from the state into sidecars, and merge the segment lists that are too large for writers. "expire":
             forget transactional ids that had no use for 7 days, and producers without one for a day. "subscriptions": lift the
             marks of subscriptions over offsets without a visible record. "retention": remove the
-            oldest records of topics as their settings say. "compact": as :meth:`compact`, by the settings of each topic. "vacuum": as :meth:`vacuum`
+            oldest records of topics as their settings say. "publish": as :meth:`publish`, the topics whose setting ``publish.formats`` asks for it. "compact": as :meth:`compact`, by the settings of each topic. "vacuum": as :meth:`vacuum`
             with its grace of 7 days. "truncate": as :meth:`truncate`, after
             the one or two snapshots that the boundary needs. None: all tasks, of these the marks and the compaction once an hour, the vacuum once in 24 hours,
             and the truncation once in 6 hours, if the log has an age for it (:meth:`alter`) or ``truncate_older_than`` is given.
@@ -397,7 +397,9 @@ class TxnLog(LogReads):
         processes may do this at the same time.
         """
         self.refresh()
-        return maintain(self.committer, self.sidecars, tasks, self._last_done, truncate_older_than)
+        return maintain(
+            self.committer, self.sidecars, tasks, self._last_done, truncate_older_than, self._tables
+        )
 
     def upgrade(self, *, embedding: bool = False) -> bool:
         """Allow that records are removed. From then on programs that do not know this can neither read nor write the log.

@@ -7,17 +7,26 @@ Where that cannot be, since an open transaction holds a seal back, the entry is 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from txnformat import keys
 from txnformat.admin.compaction import compact_parts, seal_and_list
+from txnformat.admin.topics import DamagedTopic
 from txnformat.arguments import check_flags, is_text, items
 from txnformat.client.committer import Committer
 from txnformat.core.state import LIFECYCLE, LogState, TopicState
 from txnformat.core.topics.settings import value_of
-from txnformat.errors import ConflictError, InvalidInputError, TxnLogError, repr_of
+from txnformat.errors import (
+    ConflictError,
+    CorruptDataError,
+    InvalidInputError,
+    NotFoundError,
+    TxnLogError,
+    repr_of,
+)
 from txnformat.reading.compacting import Source
 from txnformat.reading.sealed import SidecarCache
 from txnformat.types import TopicPartition
@@ -33,7 +42,17 @@ from txnformat.views.delta_types import DeltaSchema, delta_schema
 from txnformat.views.manifests import Manifest, TableAt, write_manifest
 from txnformat.views.shown import PartOf, ShownTopic, cut_below, shown_at
 
-__all__ = ["DELTA", "FORMATS", "HeldBack", "PublishReport", "PublishedTopic", "publish", "publishes"]
+__all__ = [
+    "DELTA",
+    "FORMATS",
+    "HeldBack",
+    "Maintained",
+    "PublishReport",
+    "PublishedTopic",
+    "publish",
+    "publish_by_settings",
+    "publishes",
+]
 
 DELTA = "delta"
 FORMATS = (DELTA,)
@@ -129,6 +148,49 @@ def publish(
     return _Publication(committer, sidecars, known, rebuild=rebuild).run(items(topics, "topics"))
 
 
+class Maintained(NamedTuple):
+    """What maintenance has published."""
+
+    report: PublishReport | None = None
+    """None: no topic's settings ask for it, or nothing could be published."""
+    damaged: tuple[DamagedTopic, ...] = ()
+    """Topics with a table that could not be written."""
+
+
+def publish_by_settings(
+    committer: Committer, sidecars: SidecarCache, known: MutableMapping[str, DeltaTable]
+) -> Maintained:
+    """Publish all topics whose settings say so, at one entry; those with a table that another program has changed, or that is damaged, are left out."""
+    state = committer.refresh()
+    names = {topic.topic_id: topic.name for topic in state.topics.values() if publishes(topic)}
+    damaged: list[DamagedTopic] = []
+    while names:
+        try:
+            wanted = sorted(names.values())
+            return Maintained(publish(committer, sidecars, known, wanted), tuple(damaged))
+        except (ConflictError, CorruptDataError, InvalidInputError, NotFoundError) as error:
+            if error.kind in ("view-held-back", "publish-superseded", "unknown-topic", "topic-gone"):
+                logger.info("not published: %s", error)
+                break
+            bad = _topic_of(state, names, error)
+            if bad is None:
+                raise
+            damaged.append(DamagedTopic(names.pop(bad), error.kind, str(error)))
+    return Maintained(None, tuple(damaged))
+
+
+def _topic_of(state: LogState, names: Mapping[str, str], error: TxnLogError) -> str | None:
+    """Return which of some topics, by id, an error is about; None: it is about none of them."""
+    name, object_ = error.values.get("topic"), str(error.values.get("object", ""))
+    for topic_id in names:
+        topic = state.topics[topic_id]
+        if error.values.get("topic_id") == topic_id or name == topic.name:
+            return topic_id
+        if object_.startswith(keys.delta_prefix(topic.directory)):
+            return topic_id
+    return None
+
+
 class _Publication:
     """One publication."""
 
@@ -176,7 +238,8 @@ class _Publication:
                         entry,
                         now_ms,
                         {one.topic_id: TableAt(one.topic, one.directory, one.version) for one in done},
-                    )
+                    ),
+                    is_likely=not any(one.is_new for one in done),
                 )
             )
         return PublishReport(DELTA, entry, tuple(done), manifest, held, self._compacted, schemas.refused)

@@ -52,7 +52,8 @@ def delta_schema(schema: pa.Schema, topic: str) -> DeltaSchema:
         raise InvalidInputError(
             problems,
             kind="unsupported-view-schema",
-            hint=f"topic {topic} cannot be published as a Delta table; nothing was written",
+            hint="a topic with such columns cannot be published as a Delta table; nothing was written",
+            topic=topic,
         )
     features = set()
     if any(_has(field.type, _NTZ) for field in schema):

@@ -54,13 +54,17 @@ class ViewTable(NamedTuple):
     """The entry that this version shows."""
 
 
-def write_manifest(manifest: Manifest) -> Steps[str]:
-    """Write a manifest, unless one at its entry has all of it; return the key. Requests: 1 conditional PUT."""
+def write_manifest(manifest: Manifest, *, is_likely: bool = False) -> Steps[str]:
+    """Write a manifest, unless one at its entry has all of it; return the key. Requests: 1 conditional PUT.
+
+    ``is_likely``: there may well be one, so it is looked for first. Requests: 1 GET, and 1 conditional PUT if there is none.
+    """
     key = ""
     for number in range(NUMBERS_MAX):
         key = keys.manifest_key(manifest.entry, number)
         data = msgspec.json.encode(manifest)
-        found = yield from create_once(key, data)
+        known_data = (yield from get_object(key)) if is_likely else None
+        found = known_data or (yield from create_once(key, data))
         if found == data:
             return key
         known = _decode(found, key)
