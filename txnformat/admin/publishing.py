@@ -38,9 +38,9 @@ from txnformat.views.delta_table import (
     folded,
     without_tombstones,
 )
-from txnformat.views.delta_types import DeltaSchema, delta_schema
+from txnformat.views.delta_types import delta_schema
 from txnformat.views.manifests import Manifest, TableAt, write_manifest
-from txnformat.views.shown import PartOf, ShownTopic, cut_below, shown_at
+from txnformat.views.shown import PartOf, ShownTopic, shown_at
 
 __all__ = [
     "DELTA",
@@ -115,11 +115,11 @@ class PublishReport:
     """Topics that were not published, as Delta has no such table, each with the reason."""
 
 
-class Schemas(NamedTuple):
-    """Topics to publish, with their schemas."""
+class Chosen(NamedTuple):
+    """Topics to publish."""
 
-    topics: tuple[tuple[str, DeltaSchema], ...]
-    """By topic id."""
+    topic_ids: tuple[str, ...]
+    """Those whose columns Delta has."""
     refused: tuple[tuple[str, str], ...]
 
 
@@ -210,24 +210,15 @@ class _Publication:
 
     def run(self, names: Sequence[str] | None) -> PublishReport:
         state = self._committer.refresh()
-        schemas = _schemas(state, names)
-        tables = {topic_id: self._table(state.topics[topic_id]) for topic_id, _ in schemas.topics}
-        state = self._sealed(state)
-        shown = self._settled(state, schemas)
-        entry = shown[0].entry if shown else state.entry
-        held: tuple[HeldBack, ...] = ()
-        if any(one.problems() for one in shown):
-            shown, held = self._cut(shown)
-            entry = shown[0].entry
+        chosen = _chosen(state, names)
+        tables = {topic_id: self._table(state.topics[topic_id]) for topic_id in chosen.topic_ids}
+        self._committer.seal()  # embedded records become files
+        entry, shown, held = self._settled(chosen.topic_ids)
         floor = max((table.entry for table in tables.values()), default=-1)
         if held and (entry < floor or entry < 0):
             raise _held_back(held[0], entry, f"entry {floor} was published")
-        by_id = dict(schemas.topics)
         now_ms = self._committer.store.store_time_ms()
-        done = [
-            self._publish(one, by_id[one.topic.topic_id], tables[one.topic.topic_id], entry, now_ms)
-            for one in shown
-        ]
+        done = [self._publish(one, tables[one.topic.topic_id], entry, now_ms) for one in shown]
         manifest = None
         if all(one.superseded_by is None for one in done):
             manifest = self._committer.read(
@@ -242,7 +233,7 @@ class _Publication:
                     is_likely=not any(one.is_new for one in done),
                 )
             )
-        return PublishReport(DELTA, entry, tuple(done), manifest, held, self._compacted, schemas.refused)
+        return PublishReport(DELTA, entry, tuple(done), manifest, held, self._compacted, chosen.refused)
 
     def _table(self, topic: TopicState) -> DeltaTable:
         known = self._known.get(topic.topic_id, DeltaTable())
@@ -253,56 +244,78 @@ class _Publication:
 
     # The files.
 
-    def _sealed(self, state: LogState) -> LogState:
-        """Seal what can be sealed, so that embedded records are in files."""
-        self._committer.seal()
-        return self._committer.refresh()
-
-    def _settled(self, state: LogState, schemas: Schemas) -> list[ShownTopic]:
-        """Return what shows the topics, after everything was written anew that can be."""
+    def _settled(self, topic_ids: Sequence[str]) -> tuple[int, list[ShownTopic], tuple[HeldBack, ...]]:
+        """Return the last entry that can be shown, what shows it, and what holds later ones back; what can be written anew for it, was."""
+        cut: int | None = None
+        held: list[HeldBack] = []
         shown: list[ShownTopic] = []
+        state = self._committer.state
         for number in range(PASSES + 1):
-            shown = [
-                shown_at(self._sidecars, state, topic, state.entry)
-                for topic_id, _ in schemas.topics
-                if (topic := state.topics.get(topic_id)) is not None
-            ]
-            wanted = [(one, one.to_compact()) for one in shown]
-            is_allowed = LIFECYCLE in state.features.reader
-            if not any(parts for _, parts in wanted) or not is_allowed or number == PASSES:
+            state = self._committer.refresh()
+            is_last = number == PASSES
+            cut, shown = self._lowered(state, topic_ids, cut, held, all_problems=is_last)
+            wanted = [(one, parts) for one in shown if (parts := one.to_compact())]
+            if not wanted:
+                if not any(one.problems() for one in shown):
+                    break
+                cut, shown = self._lowered(state, topic_ids, cut, held, all_problems=True)
                 break
             seal_and_list(self._committer)
             state = self._committer.refresh()
             for one, parts in wanted:
-                sources = list(_sources(self._sidecars, state, parts))
-                if sources:
-                    self._compacted += compact_parts(self._committer, self._sidecars, one.topic.name, sources)
-            state = self._committer.refresh()
-        return shown
+                sources = list(_sources(self._sidecars, state, parts, together=cut is None))
+                self._write_anew(one.topic.name, sources, together=cut is None)
+        return state.entry if cut is None else cut, shown, tuple(held)
 
-    def _cut(self, shown: Sequence[ShownTopic]) -> tuple[list[ShownTopic], tuple[HeldBack, ...]]:
-        """Return what shows the topics at the last entry at which every file is whole, and what holds later ones back."""
-        state = self._committer.state
-        held = [_held(state, one, key, reason) for one in shown for key, reason in one.problems().items()]
-        found = list(shown)
-        while (entry := cut_below(found)) is not None:
+    def _write_anew(self, name: str, sources: Sequence[Source], *, together: bool) -> None:
+        """Write parts anew; ``together``: into as few files as they fit in, else into one for each source, so that no file mixes what an older entry shows with newer records."""
+        for group in [sources] if together else [[one] for one in sources]:
+            if group:
+                self._compacted += compact_parts(self._committer, self._sidecars, name, group)
+
+    def _lowered(
+        self,
+        state: LogState,
+        topic_ids: Sequence[str],
+        cut: int | None,
+        held: list[HeldBack],
+        *,
+        all_problems: bool,
+    ) -> tuple[int | None, list[ShownTopic]]:
+        """Return the last entry at which no file has a problem that nothing can mend now, and what shows it; None: the newest entry.
+
+        ``cut``: the entry to begin with; None: the newest. ``held``: gets the files because of which the entry is lowered first. ``all_problems``: lower it because of every problem.
+        """
+        can_mend = LIFECYCLE in state.features.reader and not all_problems
+        while True:
+            entry = state.entry if cut is None else cut
             try:
-                found = [
-                    shown_at(self._sidecars, state, one.topic, entry)
-                    if one.topic.created_entry <= entry
-                    else ShownTopic(one.topic, entry)
-                    for one in found
+                shown = [
+                    shown_at(self._sidecars, state, topic, entry)
+                    for topic_id in topic_ids
+                    if (topic := state.topics.get(topic_id)) is not None and topic.created_entry <= entry
                 ]
             except NotFoundError as error:  # records of that entry were removed
+                if not held:
+                    raise
                 raise _held_back(held[0], entry, error.what) from error
-        return found, tuple(held)
+            bad = [
+                (one, key, reason)
+                for one in shown
+                for key, reason in one.problems().items()
+                if not (can_mend and one.files[key].can_be_written_anew(entry))
+            ]
+            if not bad:
+                return cut, shown
+            if not held:
+                held += [_held(state, one, key, reason) for one, key, reason in bad]
+            cut = min(one.files[key].min_entry for one, key, _ in bad) - 1
 
     # The versions.
 
-    def _publish(
-        self, shown: ShownTopic, schema: DeltaSchema, table: DeltaTable, entry: int, now_ms: int
-    ) -> PublishedTopic:
+    def _publish(self, shown: ShownTopic, table: DeltaTable, entry: int, now_ms: int) -> PublishedTopic:
         topic = shown.topic
+        schema = delta_schema(topic.schema.arrow_schema, topic.name)
         wanted = shown.wanted()
         hold_ms = int(value_of(topic.settings, "publish.hold.ms"))
         for _ in range(ATTEMPTS):
@@ -362,15 +375,16 @@ def _published(
     )
 
 
-def _schemas(state: LogState, names: Sequence[str] | None) -> Schemas:
+def _chosen(state: LogState, names: Sequence[str] | None) -> Chosen:
     """Return the topics to publish. Raises about a topic that is named and cannot be published; of all topics, those are left out."""
-    found: list[tuple[str, DeltaSchema]] = []
+    found: list[str] = []
     refused: list[tuple[str, str]] = []
     topics = sorted(state.topics.values(), key=lambda topic: topic.name)
     wanted = topics if names is None else [state.topic(name) for name in dict.fromkeys(names)]
     for topic in wanted:
         try:
-            found.append((topic.topic_id, delta_schema(topic.schema.arrow_schema, topic.name)))
+            delta_schema(topic.schema.arrow_schema, topic.name)
+            found.append(topic.topic_id)
         except InvalidInputError as error:
             if names is not None:
                 raise
@@ -381,11 +395,13 @@ def _schemas(state: LogState, names: Sequence[str] | None) -> Schemas:
             kind="nothing-to-publish",
             hint="create a topic, or name one whose columns Delta has",
         )
-    return Schemas(tuple(found), tuple(refused))
+    return Chosen(tuple(found), tuple(refused))
 
 
-def _sources(sidecars: SidecarCache, state: LogState, parts: Sequence[PartOf]) -> Iterator[Source]:
-    """Yield the parts as they are listed in a state, those together that follow each other in one list."""
+def _sources(
+    sidecars: SidecarCache, state: LogState, parts: Sequence[PartOf], *, together: bool
+) -> Iterator[Source]:
+    """Yield the parts as they are listed in a state; ``together``: those as one that follow each other in one list."""
     by_key = groupby(parts, lambda one: one.key)
     for key, some in by_key:
         starts = {one.part.range.start for one in some}
@@ -393,8 +409,11 @@ def _sources(sidecars: SidecarCache, state: LogState, parts: Sequence[PartOf]) -
             run: list[Any] = []
             for part in sidecars.listed(named, state, key):
                 is_wanted = part.range.start in starts and part.range.end > state.partition(key).log_start
-                if is_wanted:
+                if is_wanted and (together or not run):
                     run.append(part)
+                elif is_wanted:
+                    yield Source(key, run)
+                    run = [part]
                 elif run:
                     yield Source(key, run)
                     run = []

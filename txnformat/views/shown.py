@@ -5,7 +5,7 @@ A file shows a topic if it is *whole*: each of its records was committed at the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ from txnformat.reading.sealed import SidecarCache
 from txnformat.types import FileRecord, IsolationLevel, OffsetRange, TopicPartition
 from txnformat.views.delta_table import Wanted
 
-__all__ = ["PartOf", "ShownFile", "ShownTopic", "cut_below", "shown_at"]
+__all__ = ["PartOf", "ShownFile", "ShownTopic", "shown_at"]
 
 SNAPSHOT = IsolationLevel.SNAPSHOT
 
@@ -73,6 +73,10 @@ class ShownFile:
             return "it was written before a column was widened"
         return None
 
+    def can_be_written_anew(self, entry: int) -> bool:
+        """Return whether a compaction can mend a problem: it can neither move what is not sealed, nor divide what an entry divides."""
+        return self.is_sealed and self.max_entry <= entry
+
     def wanted(self, topic: TopicState) -> Wanted:
         """Return the file for the next version of a table."""
         path = self.record.key.removeprefix(f"{topic.directory}/")
@@ -110,6 +114,8 @@ class ShownTopic:
         found: dict[tuple[TopicPartition, OffsetRange], PartOf] = {}
         done: set[str] = set()
         for begin in self.problems():
+            if not self.files[begin].can_be_written_anew(self.entry):
+                continue
             together: dict[tuple[TopicPartition, OffsetRange], PartOf] = {}
             seen, left = {begin}, [begin]
             while left:
@@ -196,8 +202,3 @@ def _count(found: ShownFile, rows: Rows) -> None:
     found.rows += int(rows["take"].sum())
     found.min_entry = min(found.min_entry, int(rows["commit_entry"].min()))
     found.max_entry = max(found.max_entry, int(rows["commit_entry"].max()))
-
-
-def cut_below(shown: Sequence[ShownTopic]) -> int | None:
-    """Return the largest entry at which none of the files with a problem has a record that is shown, by what is known; None: there is no problem."""
-    return min((one.files[key].min_entry - 1 for one in shown for key in one.problems()), default=None)
