@@ -65,6 +65,7 @@ __all__ = [
     "data_key",
     "delta_checkpoint_key",
     "delta_hint_key",
+    "delta_name",
     "delta_prefix",
     "delta_version_key",
     "embedded_key",
@@ -75,6 +76,7 @@ __all__ = [
     "is_topics_file",
     "is_topics_sidecar",
     "manifest_key",
+    "manifest_name",
     "named_after",
     "own_key",
     "parse_any_file_key",
@@ -82,10 +84,8 @@ __all__ = [
     "parse_bundle_key",
     "parse_condemned_key",
     "parse_data_key",
-    "parse_delta_key",
     "parse_entry_key",
     "parse_index_key",
-    "parse_manifest_key",
     "parse_markers_key",
     "parse_probe_key",
     "parse_runs_key",
@@ -353,7 +353,7 @@ def delta_hint_key(directory: str) -> str:
     return f"{delta_prefix(directory)}_last_checkpoint"
 
 
-def parse_delta_key(key: str) -> DeltaName | None:
+def delta_name(key: str) -> DeltaName | None:
     """Return what the key of an object of a Delta log says, or None when it is not one that txnlog writes."""
     match = _DELTA.fullmatch(key)
     if match is None:
@@ -366,7 +366,7 @@ def manifest_key(entry: int, number: int = 0) -> str:
     return f"{MANIFEST_PREFIX}{entry:020d}{f'.{number}' if number else ''}.json"
 
 
-def parse_manifest_key(key: str) -> ManifestName | None:
+def manifest_name(key: str) -> ManifestName | None:
     """Return the entry and the number, or None when the key is not a manifest's."""
     match = _MANIFEST.fullmatch(key)
     return ManifestName(int(match[1]), int(match[2] or 0)) if match else None

@@ -33,7 +33,7 @@ from txnformat.admin.history import HistoryEntry, read_history
 from txnformat.admin.maintenance import MaintenanceReport, maintain
 from txnformat.admin.metrics import LogMetrics, measure
 from txnformat.admin.prepared import PreparedTransaction, end_prepared
-from txnformat.admin.publishing import DELTA, PublishReport, publish
+from txnformat.admin.publishing.call import DELTA, PublishReport, publish
 from txnformat.admin.subscriptions import Subscriptions
 from txnformat.admin.topics import TopicDeletion, delete_topic
 from txnformat.admin.transactions import Transactions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -45,7 +46,8 @@ def main() -> None:
             write()
             outcomes[name] = "done"
         except Exception as error:  # noqa: BLE001  # whatever it is: it is the result
-            outcomes[name] = str(error).splitlines()[0][:150]
+            code = re.search(r"DELTA_\w+", str(error))
+            outcomes[name] = code[0] if code else str(error)[:300]
     spark.stop()
     print(json.dumps(outcomes))
 

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.integration.views.tables import CASES, expected
+from tests.integration.views.tables import CASES, expected, row, write
 from tests.smoke.versions import environment
 from txnformat.views.manifests import ViewTable
 from txnlog import TxnLog
@@ -65,15 +65,15 @@ def run(order: dict[str, Any]) -> dict[str, str]:
 
 def main() -> None:
     """Publish every kind of topic, let Spark read and write, and compare."""
-    with own_temporary_directory() as _:
-        import tempfile
-
-        folder = Path(tempfile.mkdtemp())
+    with own_temporary_directory() as folder:
         logs: dict[str, TxnLog] = {}
         tables: dict[str, ViewTable] = {}
         for number, case in enumerate(sorted(CASES, key=lambda case: case != "compacted")):
             logs[case] = CASES[case](folder / f"log-{number}")
             logs[case].publish("t")
+            if case == "compacted":
+                write(logs[case], [row(1_000)])
+                logs[case].publish("t")
             tables[case] = logs[case].published_tables()["t"]
         wanted = {case: expected(logs[case], table) for case, table in tables.items()}
         order = {

@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from txnformat.admin.cleaning import Cleaned, Cleaner
-from txnformat.admin.compaction_policy import Ages, is_left_alone, lag_of, target_of
+from txnformat.admin.compaction_policy import Ages, check_arguments, is_left_alone, lag_of, target_of
 from txnformat.admin.topics import is_deleted
 from txnformat.arguments import check_callable, items
 from txnformat.client.committer import Committer
@@ -28,7 +28,7 @@ from txnformat.core.sealing.segment_list import SegmentPart
 from txnformat.core.sealing.sidecar import decode_markers, decode_txnindex
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.topics.cleanup import keeps_latest
-from txnformat.errors import ConflictError, InvalidInputError, NotFoundError, repr_of
+from txnformat.errors import ConflictError, NotFoundError
 from txnformat.persistent import Rows
 from txnformat.protocol.sealing import list_segments
 from txnformat.reading.compacting import Source, Written, files_of_about, write_together
@@ -175,7 +175,7 @@ def compact(
 ) -> list[CompactedTopic]:
     """Compact topics; see :meth:`txnformat.log.TxnLog.compact`."""
     partitions = items(partitions, "partitions")
-    _check(topic, partitions, target_bytes, min_lag_ms)
+    check_arguments(topic, partitions, target_bytes, min_lag_ms)
     check_callable(progress, "progress")
     state = committer.refresh()
     check_removal(state)
@@ -221,25 +221,6 @@ def compact_topic(
     return _Topic(committer, sidecars, name, partitions, target, lag, ages, progress, writer).run(
         dry_run=dry_run, when_dirty=when_dirty
     )
-
-
-def _check(
-    topic: str | None, partitions: Sequence[int] | None, target_bytes: int | None, min_lag_ms: int | None
-) -> None:
-    if partitions is not None and topic is None:
-        raise InvalidInputError(
-            "partitions are given without a topic", kind="invalid-partitions", hint="name the topic"
-        )
-    if partitions is not None and not isinstance(partitions, list):
-        raise InvalidInputError(
-            f"partitions is {repr_of(partitions)}, not a list of numbers", kind="invalid-partitions"
-        )
-    for name, value, least in (("target_bytes", target_bytes, 1), ("min_lag_ms", min_lag_ms, 0)):
-        if value is not None and (type(value) is not int or value < least):
-            raise InvalidInputError(
-                f"{name} is {repr_of(value)}, not a number from {least} on",
-                kind=f"invalid-{name.replace('_', '-')}",
-            )
 
 
 def seal_and_list(committer: Committer) -> None:

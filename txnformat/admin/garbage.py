@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from txnformat import keys
-from txnformat.admin.published import Published
+from txnformat.admin.publishing.holding import Published
 from txnformat.core.state import LogState
 from txnformat.core.wire.small_documents import CondemnedDocument
 from txnformat.store.base import ObjectInfo
@@ -261,17 +261,17 @@ class _Views:
         self._directories = {topic.directory for topic in state.topics.values()}
         self._deleted = state.deleted
         self._old_entry = old_entry
-        entries = (one.entry for info in objects if (one := keys.parse_manifest_key(info.key)) is not None)
+        entries = (one.entry for info in objects if (one := keys.manifest_name(info.key)) is not None)
         self._manifests_from = min(max(entries, default=0), views.manifests_from)
 
     def add(self, garbage: Garbage, key: str, size: int) -> bool:
         """Judge an object, if it is one of a view. That of a table goes with its topic: a state forgets a deletion that is older than the grace."""
-        manifest = keys.parse_manifest_key(key)
+        manifest = keys.manifest_name(key)
         if manifest is not None:
             is_old = manifest.entry < self._manifests_from
             _gone(garbage, Why.OLD_MANIFEST if is_old else Why.LIVE, key, size, is_gone=is_old)
             return True
-        name = keys.parse_delta_key(key)
+        name = keys.delta_name(key)
         if name is None:
             return False
         deleted = self._deleted.get(name.directory)

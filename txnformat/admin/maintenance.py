@@ -16,7 +16,7 @@ from txnformat.admin.erasure.certificate import certify
 from txnformat.admin.erasure.status import ErasureStatus
 from txnformat.admin.garbage import Fate, VacuumReport
 from txnformat.admin.prometheus import Sample, declared, render
-from txnformat.admin.publishing import Maintained, PublishReport, publish_by_settings
+from txnformat.admin.publishing.call import Maintained, PublishReport, publish_by_settings
 from txnformat.admin.retention import AppliedRetention, apply_retention
 from txnformat.admin.subscriptions import LiftedMark, LiftedMarks, lift_marks
 from txnformat.admin.topics import DamagedTopic, attempt

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from txnformat import keys
 from txnformat.admin.garbage import Garbage, Limits, VacuumReport, judge
-from txnformat.admin.published import published
+from txnformat.admin.publishing.holding import published
 from txnformat.arguments import check_callable, check_flags
 from txnformat.client.committer import Committer
 from txnformat.core.entry import sha256_hex
@@ -103,7 +103,7 @@ class _Vacuum:
         self._requests.advance("objects", 0, 0)
         old_ms = self._requests.attempt(self._store.store_time_ms) - self._grace_ms
         objects = self._requests.objects("")
-        if any(keys.parse_delta_key(info.key) is not None for info in objects):
+        if any(keys.delta_name(info.key) is not None for info in objects):
             state = self._committer.refresh()  # it knows the topics of all tables that are listed
         old_entry = self._committer.read(last_entry_at(state, old_ms))
         state = self._marked(state, objects, old_entry)

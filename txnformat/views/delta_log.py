@@ -88,7 +88,7 @@ def follow_table(known: DeltaTable, directory: str, topic_id: str, *, strict: bo
 
 def _names(prefix: str, after: str | None) -> Steps[list[keys.DeltaName]]:
     found = yield from list_keys(prefix, after)
-    names = (keys.parse_delta_key(key) for key in found)
+    names = (keys.delta_name(key) for key in found)
     return [name for name in names if name is not None and name.version >= 0]
 
 

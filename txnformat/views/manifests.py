@@ -77,7 +77,7 @@ def write_manifest(manifest: Manifest, *, is_likely: bool = False) -> Steps[str]
 def newest_manifest(entry: int | None = None) -> Steps[Manifest]:
     """Return the newest manifest, or the last one of an entry. Raises NotFoundError of kind ``not-published``. Requests: 1 LIST, 1 GET."""
     found = yield from list_keys(keys.MANIFEST_PREFIX)
-    named = [(name, key) for key in found if (name := keys.parse_manifest_key(key)) is not None]
+    named = [(name, key) for key in found if (name := keys.manifest_name(key)) is not None]
     wanted = [one for one in named if entry is None or one[0].entry == entry]
     if wanted:
         key = max(wanted)[1]

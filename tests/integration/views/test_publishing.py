@@ -425,7 +425,7 @@ def test_one_in_fifty_versions_has_a_checkpoint(log: TxnLog) -> None:
     found = {
         name.version
         for info in log.store.list(keys.delta_prefix(directory))
-        if (name := keys.parse_delta_key(info.key)) is not None and name.is_checkpoint
+        if (name := keys.delta_name(info.key)) is not None and name.is_checkpoint
     }
     assert found == {50}
     hint = json.loads(log.store.get(keys.delta_hint_key(directory)) or b"")

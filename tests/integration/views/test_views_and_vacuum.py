@@ -168,7 +168,7 @@ def test_an_erasure_is_complete_once_the_topic_is_published_again(world: World) 
 def test_old_versions_go_with_a_checkpoint_and_the_table_is_as_before(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txnformat.admin.publishing.CHECKPOINT_VERSIONS", 5)
+    monkeypatch.setattr("txnformat.admin.publishing.call.CHECKPOINT_VERSIONS", 5)
     for number in range(6):
         world.write(number)
         world.log.publish()
@@ -177,7 +177,7 @@ def test_old_versions_go_with_a_checkpoint_and_the_table_is_as_before(
         world.write(number)
         world.log.publish()
     directory = world.log.state.topic("t").directory
-    found = [keys.parse_delta_key(info.key) for info in world.store.list(keys.delta_prefix(directory))]
+    found = [keys.delta_name(info.key) for info in world.store.list(keys.delta_prefix(directory))]
     versions = sorted(name.version for name in found if name and not name.is_checkpoint and name.version >= 0)
     assert versions == list(range(5, 12))
     world.check()

@@ -10,14 +10,14 @@ DIRECTORY = "orders-9a6f2a90"
 
 
 def test_keys_of_a_table_say_what_they_are() -> None:
-    assert keys.parse_delta_key(keys.delta_version_key(DIRECTORY, 7)) == (DIRECTORY, 7, False)
-    assert keys.parse_delta_key(keys.delta_checkpoint_key(DIRECTORY, 7)) == (DIRECTORY, 7, True)
-    assert keys.parse_delta_key(keys.delta_hint_key(DIRECTORY)) == (DIRECTORY, -1, False)
+    assert keys.delta_name(keys.delta_version_key(DIRECTORY, 7)) == (DIRECTORY, 7, False)
+    assert keys.delta_name(keys.delta_checkpoint_key(DIRECTORY, 7)) == (DIRECTORY, 7, True)
+    assert keys.delta_name(keys.delta_hint_key(DIRECTORY)) == (DIRECTORY, -1, False)
 
 
 def test_keys_of_manifests_say_entry_and_number() -> None:
-    assert keys.parse_manifest_key(keys.manifest_key(7)) == (7, 0)
-    assert keys.parse_manifest_key(keys.manifest_key(7, 12)) == (7, 12)
+    assert keys.manifest_name(keys.manifest_key(7)) == (7, 0)
+    assert keys.manifest_name(keys.manifest_key(7, 12)) == (7, 12)
 
 
 @pytest.mark.parametrize(
@@ -36,5 +36,5 @@ def test_keys_of_manifests_say_entry_and_number() -> None:
     ],
 )
 def test_other_keys_are_none_of_them(key: str) -> None:
-    assert keys.parse_delta_key(key) is None
-    assert keys.parse_manifest_key(key) is None
+    assert keys.delta_name(key) is None
+    assert keys.manifest_name(key) is None

@@ -10,7 +10,7 @@ from txnlog.cli.options import TOPIC, Place, with_place
 from txnlog.cli.output import Table, counted, print_json, say
 
 if TYPE_CHECKING:
-    from txnformat.admin.publishing import PublishReport
+    from txnformat.admin.publishing.call import PublishReport
 
 __all__ = ["publish"]
 

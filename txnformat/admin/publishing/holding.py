@@ -1,4 +1,4 @@
-"""What published views hold back from a vacuum: files of their tables, also of older versions for a time, and the versions themselves."""
+"""Published views hold objects back from a vacuum: files of their tables, also of older versions for a time, and the versions themselves."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def published(committer: Committer, state: LogState, objects: Iterable[ObjectInf
     """
     found = Published()
     topics = {topic.directory: topic for topic in state.topics.values()}
-    names = [name for info in objects if (name := keys.parse_delta_key(info.key)) is not None]
+    names = [name for info in objects if (name := keys.delta_name(info.key)) is not None]
     erasing = {one.topic_id for one in state.erasures.values() if one.complete_entry < 0}
     holds = [0]
     for directory in sorted({name.directory for name in names} & topics.keys()):
@@ -69,7 +69,7 @@ def published(committer: Committer, state: LogState, objects: Iterable[ObjectInf
         found.files.update(f"{directory}/{path}" for path in paths)
         if foreign is not None:
             found.notes.append(_foreign(topic, foreign))
-    if any(keys.parse_manifest_key(info.key) is not None for info in objects):
+    if any(keys.manifest_name(info.key) is not None for info in objects):
         hold_ms = max(holds) or int(SETTINGS["publish.hold.ms"].default)
         found.manifests_from = committer.read(last_entry_at(state, now_ms - hold_ms))
     return found
