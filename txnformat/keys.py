@@ -157,7 +157,7 @@ class ObjectName(NamedTuple):
 
 
 class DeltaName(NamedTuple):
-    """What the key of an object of a Delta log says."""
+    """The parts of the key of an object of a Delta log."""
 
     directory: str
     version: int
@@ -166,7 +166,7 @@ class DeltaName(NamedTuple):
 
 
 class ManifestName(NamedTuple):
-    """What the key of a manifest says."""
+    """The parts of the key of a manifest."""
 
     entry: int
     number: int

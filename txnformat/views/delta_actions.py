@@ -42,7 +42,7 @@ ENGINE = f"{_ENGINE_NAME}{__version__}"
 
 
 class Protocol(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What readers and writers of a table must be able to do."""
+    """The abilities that a table asks of its readers and writers."""
 
     minReaderVersion: int  # Delta's name
     minWriterVersion: int
@@ -104,7 +104,7 @@ class Txn(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CommitInfo(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who wrote a version, and why: for people and for checks, not for readers of the table."""
+    """The writer of a version, and its reason: for people and for checks, not for readers of the table."""
 
     timestamp: int | None = None
     operation: str | None = None

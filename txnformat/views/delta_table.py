@@ -59,7 +59,7 @@ class DeltaTable:
     protocol: Protocol | None = None
     metadata: Metadata | None = None
     files: Mapping[str, Add] = field(default_factory=dict)
-    """By path."""
+    """The files that it has, by path."""
     removed: Mapping[str, Remove] = field(default_factory=dict)
     """Files that older versions have, by path."""
 
@@ -192,7 +192,7 @@ def _add(one: Wanted, table: DeltaTable, now_ms: int, *, rearranged: bool) -> Ad
 def _is_rearranged(table: DeltaTable, wanted: Mapping[str, Wanted]) -> bool:
     """Return whether all records of the table are in the wanted files, with no newer record in the file of an older one.
 
-    What was shown at an older entry can only have become less: so equal counts are equal records.
+    The records that were shown at an older entry can only have become fewer: so equal counts are equal records.
     """
     if any(one.min_entry <= table.entry < one.max_entry for one in wanted.values()):
         return False

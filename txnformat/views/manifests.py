@@ -39,7 +39,7 @@ class Manifest(Struct, frozen=True):
     timestamp_ms: int
     """The store's time."""
     topics: Mapping[str, TableAt]
-    """By topic id."""
+    """The tables, by topic id."""
 
 
 class ViewTable(NamedTuple):

@@ -91,7 +91,7 @@ class ShownTopic:
     topic: TopicState
     entry: int
     files: dict[str, ShownFile] = field(default_factory=dict)
-    """By key."""
+    """The files, by key."""
 
     def problems(self) -> dict[str, str]:
         """Return the files that do not show the topic as they are, by key, each with the reason."""

@@ -1,6 +1,6 @@
 """Publishing: topics as tables of other engines, all at one entry, without a copy of any record.
 
-What is needed first: embedded records become files (a seal), and files that hold other records besides are written anew (a compaction of these parts alone).
+First embedded records become files (a seal), and files that hold other records besides are written anew (a compaction of these parts alone).
 Where that cannot be, since an open transaction holds a seal back, the entry is lower. Then each table gets a version, by one conditional create; the manifest comes last.
 """
 
@@ -71,7 +71,7 @@ class PublishedTopic:
     topic: str
     topic_id: str
     directory: str
-    """Of the table, relative to the root."""
+    """Directory of the table, relative to the root."""
     version: int
     """The version that shows the publication's entry; with ``superseded_by`` a later one."""
     is_new: bool
@@ -104,7 +104,7 @@ class PublishReport:
     entry: int
     """All tables show this entry."""
     topics: tuple[PublishedTopic, ...]
-    """By name."""
+    """The topics that were published, by name."""
     manifest: str | None
     """Key of the manifest. If None, another process has published a later entry meanwhile."""
     held_back: tuple[HeldBack, ...] = ()
@@ -119,7 +119,7 @@ class Chosen(NamedTuple):
     """Topics to publish."""
 
     topic_ids: tuple[str, ...]
-    """Those whose columns Delta has."""
+    """The topics whose columns Delta has, by id."""
     refused: tuple[tuple[str, str], ...]
 
 
@@ -149,10 +149,10 @@ def publish(
 
 
 class Maintained(NamedTuple):
-    """What maintenance has published."""
+    """The publication of a round of maintenance."""
 
     report: PublishReport | None = None
-    """None: no topic's settings ask for it, or nothing could be published."""
+    """The report. If None, no topic's settings ask for it, or nothing could be published."""
     damaged: tuple[DamagedTopic, ...] = ()
     """Topics with a table that could not be written."""
 
@@ -340,7 +340,7 @@ class _Publication:
         )
 
     def _checkpointed(self, topic: TopicState, table: DeltaTable, old_ms: int) -> DeltaTable:
-        """Write a checkpoint if one is due, and remove versions that nothing needs. What fails is done by a later publication."""
+        """Write a checkpoint if one is due, and remove versions that nothing needs. A later publication does it if this one fails."""
         if table.version - max(table.checkpoint, 0) < CHECKPOINT_VERSIONS and not self._rebuild:
             return table
         try:
