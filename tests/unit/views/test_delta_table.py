@@ -19,7 +19,7 @@ from txnformat.views.delta_types import delta_schema
 TOPIC_ID = "9a6f2a90-5f0b-4a0a-8f3c-2b0a3c4d5e6f"
 SCHEMA = TopicSchema(pa.schema([("n", pa.int64())]))
 TOPIC = TopicState(
-    TOPIC_ID, "t", "t-9a6f2a90", 1, SCHEMA, CreateTopic(TOPIC_ID, "t", 1, (), (), None, "t-9a6f2a90"), 0
+    TOPIC_ID, "t", "t-9a6f2a90", 1, SCHEMA, CreateTopic(TOPIC_ID, "t", "t-9a6f2a90", 1, (), ()), 0
 )
 
 
