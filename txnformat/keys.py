@@ -16,6 +16,10 @@ Layout (relative to the root)::
     <name>-<8 hex>/segments/<20 digits>-<uuid>.index      sealed segments: batches,
     <name>-<8 hex>/segments/<20 digits>-<uuid>.markers    markers,
     <name>-<8 hex>/segments/<20 digits>-<uuid>.txnindex   aborted transactions
+    <name>-<8 hex>/_delta_log/<20 digits>.json            the topic as a Delta table: versions, create-only,
+    <name>-<8 hex>/_delta_log/<20 digits>.checkpoint.parquet   checkpoints,
+    <name>-<8 hex>/_delta_log/_last_checkpoint            and a hint, replaced
+    _views/delta/<20 digits>[.<number>].json  which versions of tables show one entry, create-only
 
 Names that come from a log are checked on read as on write: nothing in a log can lead outside its root.
 """
@@ -35,12 +39,16 @@ __all__ = [
     "FORMAT_KEY",
     "LATEST_KEY",
     "LOG_PREFIX",
+    "MANIFEST_PREFIX",
     "PROBE_PREFIX",
     "SNAPSHOT_PREFIX",
     "TABLE_PREFIX",
     "TOPIC_PATTERN",
     "TRANSACTIONAL_ID_BYTES_MAX",
     "UUID_PATTERN",
+    "VIEWS_PREFIX",
+    "DeltaName",
+    "ManifestName",
     "ObjectName",
     "Place",
     "born_of",
@@ -55,6 +63,11 @@ __all__ = [
     "check_transactional_id",
     "condemned_key",
     "data_key",
+    "delta_checkpoint_key",
+    "delta_hint_key",
+    "delta_name",
+    "delta_prefix",
+    "delta_version_key",
     "embedded_key",
     "entry_key",
     "has_own_directory_only",
@@ -62,6 +75,8 @@ __all__ = [
     "is_temporary_file",
     "is_topics_file",
     "is_topics_sidecar",
+    "manifest_key",
+    "manifest_name",
     "named_after",
     "own_key",
     "parse_any_file_key",
@@ -94,6 +109,8 @@ TABLE_PREFIX = "_txnlog/tables/"
 BOUNDARY_PREFIX = "_txnlog/boundary/"
 PROBE_PREFIX = "_txnlog/probe/"
 CONDEMNED_PREFIX = "_txnlog/condemned/"
+VIEWS_PREFIX = "_views/"
+MANIFEST_PREFIX = f"{VIEWS_PREFIX}delta/"
 
 TEMPORARY_PREFIX = ".tmp-"
 """Names of a local store's unfinished files begin so; no key has such a part."""
@@ -122,8 +139,12 @@ _SIDECAR = re.compile(
     rf"[A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}}/segments/([0-9]{{20}})-({UUID_PATTERN})\.(index|runs|markers|txnindex)"
 )
 _TEMPORARY = re.compile(
-    rf"(?:_txnlog(?:/[a-z]+)?|[A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}}/(?:data|segments))/\.tmp-{UUID_PATTERN}"
+    rf"(?:_txnlog(?:/[a-z]+)?|[A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}}/(?:data|segments|_delta_log)|_views/delta)/\.tmp-{UUID_PATTERN}"
 )
+_DELTA = re.compile(
+    r"([A-Za-z0-9.-][A-Za-z0-9._-]{0,248}-[0-9a-f]{8})/_delta_log/(?:([0-9]{20})\.(json|checkpoint\.parquet)|_last_checkpoint)"
+)
+_MANIFEST = re.compile(r"_views/delta/([0-9]{20})(?:\.([1-9][0-9]{0,5}))?\.json")
 _TOPIC = re.compile(TOPIC_PATTERN)
 
 
@@ -133,6 +154,23 @@ class ObjectName(NamedTuple):
     born: int
     """Number of an entry that the writer had folded before the upload: a lower bound."""
     uuid: str
+
+
+class DeltaName(NamedTuple):
+    """The parts of the key of an object of a Delta log."""
+
+    directory: str
+    version: int
+    """The hint has -1."""
+    is_checkpoint: bool
+
+
+class ManifestName(NamedTuple):
+    """The parts of the key of a manifest."""
+
+    entry: int
+    number: int
+    """From 0: several publications of one entry may have different topics."""
 
 
 class Place(NamedTuple):
@@ -293,6 +331,45 @@ def is_topics_sidecar(key: str, directory: str) -> bool:
 def sidecar_key(directory: str, born: int, uuid: str, kind: str) -> str:
     """Return the key of a sidecar; ``kind`` is "index", "runs", "markers" or "txnindex"."""
     return f"{directory}/segments/{born:020d}-{uuid}.{kind}"
+
+
+def delta_prefix(directory: str) -> str:
+    """Return what the keys of a topic's Delta log begin with."""
+    return f"{directory}/_delta_log/"
+
+
+def delta_version_key(directory: str, version: int) -> str:
+    """Return the key of a version (from 0) of the Delta table of the topic with this directory."""
+    return f"{delta_prefix(directory)}{version:020d}.json"
+
+
+def delta_checkpoint_key(directory: str, version: int) -> str:
+    """Return the key of the checkpoint of a version."""
+    return f"{delta_prefix(directory)}{version:020d}.checkpoint.parquet"
+
+
+def delta_hint_key(directory: str) -> str:
+    """Return the key of the hint that names the newest checkpoint."""
+    return f"{delta_prefix(directory)}_last_checkpoint"
+
+
+def delta_name(key: str) -> DeltaName | None:
+    """Return what the key of an object of a Delta log says, or None when it is not one that txnlog writes."""
+    match = _DELTA.fullmatch(key)
+    if match is None:
+        return None
+    return DeltaName(match[1], -1 if match[2] is None else int(match[2]), match[3] == "checkpoint.parquet")
+
+
+def manifest_key(entry: int, number: int = 0) -> str:
+    """Return the key of a manifest of Delta tables at an entry; ``number``: from 0, of several at this entry."""
+    return f"{MANIFEST_PREFIX}{entry:020d}{f'.{number}' if number else ''}.json"
+
+
+def manifest_name(key: str) -> ManifestName | None:
+    """Return the entry and the number, or None when the key is not a manifest's."""
+    match = _MANIFEST.fullmatch(key)
+    return ManifestName(int(match[1]), int(match[2] or 0)) if match else None
 
 
 def parse_index_key(key: str) -> ObjectName | None:

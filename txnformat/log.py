@@ -33,6 +33,7 @@ from txnformat.admin.history import HistoryEntry, read_history
 from txnformat.admin.maintenance import MaintenanceReport, maintain
 from txnformat.admin.metrics import LogMetrics, measure
 from txnformat.admin.prepared import PreparedTransaction, end_prepared
+from txnformat.admin.publishing.call import DELTA, PublishReport, publish
 from txnformat.admin.subscriptions import Subscriptions
 from txnformat.admin.topics import TopicDeletion, delete_topic
 from txnformat.admin.transactions import Transactions
@@ -64,6 +65,8 @@ from txnformat.store.open import Location, as_store, check_store
 from txnformat.types import Outcome
 from txnformat.verify.log import verify_log
 from txnformat.verify.report import Progress, VerifyReport
+from txnformat.views.delta_table import DeltaTable
+from txnformat.views.manifests import ViewTable, newest_manifest
 
 __all__ = ["TxnLog", "check_log"]
 
@@ -94,6 +97,7 @@ class TxnLog(LogReads):
         self.sidecars = SidecarCache(store)
         self.committer = Committer(store, clock or SystemClock(), ids or SystemIds(), settings)
         self._last_done: dict[str, Instant] = {}  # when a task of maintenance ended last here, by name
+        self._tables: dict[str, DeltaTable] = {}  # published ones as last seen here, by topic id
         self.transactions = Transactions(self.committer)
         self.groups = Groups(self.committer, self.sidecars)
         self.subscriptions = Subscriptions(self.committer, self.sidecars)
@@ -371,7 +375,7 @@ class TxnLog(LogReads):
             offsets from the state into sidecars, and merge the segment lists that are too large for writers. "expire":
             forget transactional ids that had no use for 7 days, and producers without one for a day. "subscriptions": lift the
             marks of subscriptions over offsets without a visible record. "retention": remove the
-            oldest records of topics as their settings say. "compact": as :meth:`compact`, by the settings of each topic. "vacuum": as :meth:`vacuum`
+            oldest records of topics as their settings say. "publish": as :meth:`publish`, the topics whose setting ``publish.formats`` asks for it. "compact": as :meth:`compact`, by the settings of each topic. "vacuum": as :meth:`vacuum`
             with its grace of 7 days. "truncate": as :meth:`truncate`, after
             the one or two snapshots that the boundary needs. None: all tasks, of these the marks and the compaction once an hour, the vacuum once in 24 hours,
             and the truncation once in 6 hours, if the log has an age for it (:meth:`alter`) or ``truncate_older_than`` is given.
@@ -393,7 +397,9 @@ class TxnLog(LogReads):
         processes may do this at the same time.
         """
         self.refresh()
-        return maintain(self.committer, self.sidecars, tasks, self._last_done, truncate_older_than)
+        return maintain(
+            self.committer, self.sidecars, tasks, self._last_done, truncate_older_than, self._tables
+        )
 
     def upgrade(self, *, embedding: bool = False) -> bool:
         """Allow that records are removed. From then on programs that do not know this can neither read nor write the log.
@@ -817,6 +823,72 @@ class TxnLog(LogReads):
     def abort_prepared(self, token: str | PreparedTransaction) -> TransactionOutcome:
         """Abort a prepared transaction; otherwise as :meth:`commit_prepared`."""
         return end_prepared(self.committer, token, Outcome.ABORT)
+
+    def publish(
+        self,
+        *topics: str,
+        format: str = DELTA,
+        rebuild: bool = False,  # the users' word
+    ) -> PublishReport:
+        """Publish topics as tables of other engines, all at one entry. No record of a Parquet file is copied.
+
+        A table shows what :meth:`read` gives with isolation "snapshot" at that entry: whole transactions. It is in the topic's own directory, and read-only for every engine.
+        Embedded records are sealed first, and files that hold other records besides are written anew first, as :meth:`compact` does.
+
+        Parameters
+        ----------
+        *topics : str
+            None: all, but those with columns that the format does not have.
+        format : str
+            "delta".
+        rebuild : bool
+            State all of each table anew, in one version: after another program has changed it.
+
+        Returns
+        -------
+        PublishReport
+            The entry, and the version of each table. If open transactions hold something back, the entry is an older one, and the report says why.
+
+        Raises
+        ------
+        NotFoundError
+            Kind ``unknown-topic``.
+        InvalidInputError
+            Kinds ``unknown-view-format``, ``unsupported-view-schema``, ``nothing-to-publish``.
+        ConflictError
+            Kinds ``view-changed`` (by another program), ``view-held-back``, ``publish-superseded``.
+        StorageError
+            The root cannot be written to. The log is as it was.
+
+        Notes
+        -----
+        Requests, apart from following and sealing: 1 LIST and 1 conditional PUT for each topic, and 1 conditional PUT; 1 in 50 versions has a checkpoint, which needs 5 more.
+        """
+        return publish(
+            self.committer, self.sidecars, self._tables, topics or None, format_=format, rebuild=rebuild
+        )
+
+    def published_tables(self, entry: int | None = None) -> dict[str, ViewTable]:
+        """Return the tables of one publication, by topic: read at these versions they join without a torn transaction.
+
+        Parameters
+        ----------
+        entry : int, optional
+            The entry of the publication; by default the newest one.
+
+        Raises
+        ------
+        NotFoundError
+            Kind ``not-published``.
+        """
+        manifest = self.committer.read(newest_manifest(entry))
+        found = {
+            one.name: ViewTable(
+                one.name, topic_id, f"{self.url.rstrip('/')}/{one.directory}", one.version, manifest.entry
+            )
+            for topic_id, one in manifest.topics.items()
+        }
+        return dict(sorted(found.items()))
 
     def history(self, limit: int | None = None, start: int | None = None) -> Iterator[HistoryEntry]:
         """Yield what happened to the log, entry by entry, newest first.

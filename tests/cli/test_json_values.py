@@ -75,6 +75,7 @@ alter-log --truncate-older-than 30d
 maintain subscriptions
 compact --dry-run
 compact jobs --min-lag-ms 0
+publish
 vacuum
 truncate
 erase jobs --where id=1 --dry-run

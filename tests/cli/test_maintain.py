@@ -77,6 +77,7 @@ def test_everything_is_done_once_and_told_as_a_table(txnlog: Command, orders: Tx
         "expire",
         "subscriptions",
         "retention",
+        "publish",
         "compact",
         "vacuum",
         "erasures",
@@ -139,7 +140,7 @@ def test_a_damaged_topic_is_shown_and_the_exit_code_says_it(
     answer = txnlog("maintain", "all")
     assert answer.code == 6
     lines = answer.out.splitlines()
-    assert lines[6].split(maxsplit=1)[1] == "wrote 2 files together as 1 file"
+    assert lines[7].split(maxsplit=1)[1] == "wrote 2 files together as 1 file"
     assert lines[-1].split()[0] == "orders"
     orders.maintain("seal")
     assert txnlog("maintain", "all", "--json").json["damaged"][0]["topic"] == "orders"

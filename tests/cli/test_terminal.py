@@ -77,6 +77,7 @@ SHOWN = {
     "upgrade": ["upgrade"],
     "compact": ["compact", "--dry-run"],
     "delete-records": ["delete-records", "t", "--before", "0"],
+    "publish": ["publish"],
     "vacuum": ["vacuum"],
     "truncate": ["truncate"],
     "erase": ["erase", "t", "--where", f"\"{EVIL}\" = 'x'", "--requested-by", EVIL],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -14,6 +15,8 @@ from tests.integration.upkeep.vacuum_world import new_key, unnamed
 from tests.maintenance.ledger import End, Ledger, Row
 from tests.maintenance.world import HOUR_S, World
 from txnformat import keys
+from txnformat.views.delta_log import follow_table
+from txnformat.views.delta_table import DeltaTable
 from txnlog import Producer, Subscription, TxnLog
 
 __all__ = ["GRACE", "TASKS", "Task", "erase", "world_of"]
@@ -245,7 +248,38 @@ def _maintained(ledger: Ledger) -> None:
     ledger.trim(("old", 0), rows.index(("lost", 1)))  # what is older than two days
 
 
+def _publish_before(world: World) -> None:
+    """Leave tables of an older entry: since then files were written together, one was cut by a removal, and records came."""
+    log = world.opened()
+    log.alter_topic("old", settings={"publish.formats": "delta"})
+    log.publish()
+    _compact(log)
+    log.delete_records("old", {0: 1})
+    world.ledger.trim(("old", 0), 1)
+    world.write(log, {("t", 1): [("b", 500)], ("old", 0): [("o", 500)]})
+    log.close()
+
+
+def _is_published(world: World) -> None:
+    """Every table shows the log at the manifest's entry, and names only files that are there."""
+    log = world.opened()
+    tables = log.published_tables()
+    assert set(tables) == set(log.topics()) or set(tables) == {"old"}
+    for table in tables.values():
+        topic = log.state.topic(table.topic)
+        found = log.committer.read(follow_table(DeltaTable(), topic.directory, topic.topic_id)).table
+        assert found.version == table.version
+        assert all(log.store.head(f"{topic.directory}/{path}") is not None for path in found.files)
+        shown = log.read(table.topic, version_as_of=table.entry).read_all()
+        assert sum(json.loads(one.stats or "")["numRecords"] for one in found.files.values()) == len(shown)
+        assert world.store.head(keys.manifest_key(table.entry)) is not None
+
+
 TASKS: dict[str, Task] = {
+    "publish": Task(lambda log: log.publish(), _publish_before, done=_is_published, runs=2, is_large=True),
+    "publish by settings": Task(
+        lambda log: log.maintain("publish"), _publish_before, done=_is_published, runs=2, is_large=True
+    ),
     "timeouts": Task(lambda log: log.maintain("timeouts"), _open, Ledger.abort_open),
     "seal": Task(lambda log: log.maintain("seal"), _seal_small),
     "expire": Task(lambda log: log.maintain("expire"), _leave_idle),

@@ -1,4 +1,4 @@
-"""Only a vacuum and a truncation delete objects: no abort does, no reader, no consumer. The probe of a store deletes the object that it has made itself."""
+"""Only a vacuum and a truncation delete objects of the log, and a publication old versions of its tables: no abort does, no reader, no consumer. The probe of a store deletes the object that it has made itself."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ OF_STORES = {
     ("txnformat/admin/vacuum.py", "delete"),
     ("txnformat/admin/vacuum.py", "discard_upload"),
     ("txnformat/admin/truncation.py", "delete"),
+    ("txnformat/admin/publishing/call.py", "delete"),
     ("txnlog/cli/doctor/store.py", "delete"),
 }
-"""The callers of a store's deletions outside of the stores: the doctor deletes the objects of its own trial."""
+"""The callers of a store's deletions outside of the stores: the doctor deletes the objects of its own trial, a publication old versions of its tables."""
 OF_OTHERS = {
     ("txnformat/admin/garbage.py", "delete"),  # a list of keys
     ("txnlog/cli/consume.py", "unlink"),  # a file of output that was not finished

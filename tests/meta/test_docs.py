@@ -50,6 +50,7 @@ RUN = [
     "docs/metrics.md",
     "docs/operations.md",
     "docs/buffers.md",
+    "docs/engines.md",
     "docs/from-delta.md",
     "docs/from-kafka.md",
     "docs/consumers.md",

@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from txnformat.admin.cleaning import Cleaned, Cleaner
-from txnformat.admin.compaction_policy import Ages, is_left_alone, lag_of, target_of
+from txnformat.admin.compaction_policy import Ages, check_arguments, is_left_alone, lag_of, target_of
 from txnformat.admin.topics import is_deleted
 from txnformat.arguments import check_callable, items
 from txnformat.client.committer import Committer
@@ -28,7 +28,7 @@ from txnformat.core.sealing.segment_list import SegmentPart
 from txnformat.core.sealing.sidecar import decode_markers, decode_txnindex
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.topics.cleanup import keeps_latest
-from txnformat.errors import ConflictError, InvalidInputError, NotFoundError, repr_of
+from txnformat.errors import ConflictError, NotFoundError
 from txnformat.persistent import Rows
 from txnformat.protocol.sealing import list_segments
 from txnformat.reading.compacting import Source, Written, files_of_about, write_together
@@ -48,6 +48,7 @@ __all__ = [
     "Groups",
     "Writer",
     "compact",
+    "compact_parts",
     "compact_topic",
     "seal_and_list",
 ]
@@ -174,7 +175,7 @@ def compact(
 ) -> list[CompactedTopic]:
     """Compact topics; see :meth:`txnformat.log.TxnLog.compact`."""
     partitions = items(partitions, "partitions")
-    _check(topic, partitions, target_bytes, min_lag_ms)
+    check_arguments(topic, partitions, target_bytes, min_lag_ms)
     check_callable(progress, "progress")
     state = committer.refresh()
     check_removal(state)
@@ -220,25 +221,6 @@ def compact_topic(
     return _Topic(committer, sidecars, name, partitions, target, lag, ages, progress, writer).run(
         dry_run=dry_run, when_dirty=when_dirty
     )
-
-
-def _check(
-    topic: str | None, partitions: Sequence[int] | None, target_bytes: int | None, min_lag_ms: int | None
-) -> None:
-    if partitions is not None and topic is None:
-        raise InvalidInputError(
-            "partitions are given without a topic", kind="invalid-partitions", hint="name the topic"
-        )
-    if partitions is not None and not isinstance(partitions, list):
-        raise InvalidInputError(
-            f"partitions is {repr_of(partitions)}, not a list of numbers", kind="invalid-partitions"
-        )
-    for name, value, least in (("target_bytes", target_bytes, 1), ("min_lag_ms", min_lag_ms, 0)):
-        if value is not None and (type(value) is not int or value < least):
-            raise InvalidInputError(
-                f"{name} is {repr_of(value)}, not a number from {least} on",
-                kind=f"invalid-{name.replace('_', '-')}",
-            )
 
 
 def seal_and_list(committer: Committer) -> None:
@@ -324,7 +306,7 @@ class _Topic:
                 for together in wave:
                     self._count(together, {}, [])
             else:
-                self._compact(state, wave)
+                self.write_anew(state, wave)
             done += sum(source.size for together in wave for source in together)
             if self._progress is not None:
                 self._progress(CompactionProgress(self._name, done, total))
@@ -410,7 +392,8 @@ class _Topic:
 
     # Writing it.
 
-    def _compact(self, planned: LogState, wave: Groups) -> None:
+    def write_anew(self, planned: LogState, wave: Groups) -> None:
+        """Write groups of sources, as they were in a state, and put what was written into their place."""
         # A run may take longer than the grace of a vacuum: what it writes is born now, and what it reads is there now.
         state = self._committer.refresh()
         found = [
@@ -544,3 +527,24 @@ def _between(parts: Sequence[SegmentPart], stays: Sequence[bool]) -> Iterator[li
         else:
             found.append(part)
     yield found
+
+
+def compact_parts(
+    committer: Committer,
+    sidecars: SidecarCache,
+    name: str,
+    sources: Sequence[Source],
+    writer: Writer | None = None,
+) -> int:
+    """Write some listed parts of a topic anew, whatever their size and age, and return the number of parts that gave way to others.
+
+    Records that were aborted are left out, however young they are.
+    """
+    state = committer.refresh()
+    check_removal(state)
+    topic = state.topic(name)
+    target, ages = target_of(topic.settings), Ages.of(topic.settings)
+    one = _Topic(committer, sidecars, name, None, max(1, target), 0, ages, None, writer)
+    for together in files_of_about(max(1, target), sources):
+        one.write_anew(state, [together])
+    return one.counts.segments_before

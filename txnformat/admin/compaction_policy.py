@@ -9,9 +9,10 @@ from txnformat.core.operations import TopicSetting
 from txnformat.core.sealing.segment_list import SegmentPart
 from txnformat.core.topics.cleanup import deletes, keeps_latest
 from txnformat.core.topics.settings import SETTINGS, value_of
+from txnformat.errors import InvalidInputError, repr_of
 from txnformat.reading.sealed import SidecarCache
 
-__all__ = ["Ages", "is_left_alone", "lag_of", "target_of"]
+__all__ = ["Ages", "check_arguments", "is_left_alone", "lag_of", "target_of"]
 
 LAG = "min.compaction.lag.ms"
 TARGET = "compact.target.bytes"
@@ -65,3 +66,23 @@ class Ages(NamedTuple):
         else:
             times = index.partition(partition)["timestamp_ms"]
         return int(times.max(initial=0)) // self.span_ms
+
+
+def check_arguments(
+    topic: str | None, partitions: Sequence[int] | None, target_bytes: int | None, min_lag_ms: int | None
+) -> None:
+    """Raise InvalidInputError about the first argument of a compaction that cannot be right."""
+    if partitions is not None and topic is None:
+        raise InvalidInputError(
+            "partitions are given without a topic", kind="invalid-partitions", hint="name the topic"
+        )
+    if partitions is not None and not isinstance(partitions, list):
+        raise InvalidInputError(
+            f"partitions is {repr_of(partitions)}, not a list of numbers", kind="invalid-partitions"
+        )
+    for name, value, least in (("target_bytes", target_bytes, 1), ("min_lag_ms", min_lag_ms, 0)):
+        if value is not None and (type(value) is not int or value < least):
+            raise InvalidInputError(
+                f"{name} is {repr_of(value)}, not a number from {least} on",
+                kind=f"invalid-{name.replace('_', '-')}",
+            )

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from txnformat import keys
+from txnformat.admin.publishing.holding import Published
 from txnformat.core.state import LogState
 from txnformat.core.wire.small_documents import CondemnedDocument
 from txnformat.store.base import ObjectInfo
@@ -38,6 +39,7 @@ class Kind(StrEnum):
     CONDEMNED = "list of a vacuum"
     UPLOAD = "unfinished upload"
     LOG = "entry, bundle or hint"
+    VIEW = "version, checkpoint or manifest of a published view"
     FOREIGN = "foreign object"
 
 
@@ -48,6 +50,10 @@ class Why(StrEnum):
     UNNAMED_NOW = "nothing names it; a vacuum deletes it after the grace"
     WAITING = "nothing names it; its grace is not over"
     LIVE = "in use"
+    PUBLISHED = "a published table has it, or had it in its hold time"
+    OLD_VIEW = "its topic was deleted, and readers have had the grace"
+    DELETED_TOPIC = "its topic was deleted; the grace is not over"
+    OLD_MANIFEST = "there is a newer one, and its hold time is over"
     YOUNG = "an upload may still be committed: it was born at the floor or later"
     NEWEST = "one of the two newest snapshots, or not older than they and the floor"
     OLD_SNAPSHOT = "older than the two newest snapshots and the floor"
@@ -147,13 +153,17 @@ def judge(
     limits: Limits,
     *,
     snapshots_sound: bool,
+    views: Published | None = None,
 ) -> Garbage:
     """Return what becomes of each object of a root.
 
     ``objects``: those that were listed. ``uploads``: begun before the grace. ``live``: keys that the state leads to. ``lists``: of condemned
-    objects, by key. ``snapshots_sound``: whether the two newest named snapshots were read back.
+    objects, by key. ``snapshots_sound``: whether the two newest named snapshots were read back. ``views``: what published views hold back; None: there are none.
     """
     garbage = Garbage()
+    views = views or Published()
+    objects = list(objects)
+    judged = _Views(objects, state, views, limits.old_entry)
     condemned = _Condemned(lists.values(), limits)
     listed: dict[str, int] = {}
     for key, size in objects:
@@ -163,6 +173,8 @@ def judge(
             kind = _kind(key)
             if key in live:
                 garbage.add(Fate.KEPT, kind, Why.LIVE, key, size)
+            elif views.holds(key):
+                garbage.add(Fate.KEPT, kind, Why.PUBLISHED, key, size)
             elif name.born >= limits.floor:
                 garbage.add(Fate.KEPT, kind, Why.YOUNG, key, size)
             else:
@@ -172,7 +184,7 @@ def judge(
         elif keys.parse_probe_key(key) is not None:
             due = key in condemned.due_by_time
             _unnamed(garbage, Kind.PROBE, key, size, due=due, known=key in condemned.all)
-        elif key not in lists:
+        elif key not in lists and not judged.add(garbage, key, size):
             ours = _is_log(key)
             garbage.add(
                 Fate.KEPT, Kind.LOG if ours else Kind.FOREIGN, Why.LIVE if ours else Why.STRANGE, key, size
@@ -237,6 +249,44 @@ def _snapshot(
         garbage.add(Fate.KEPT, Kind.SNAPSHOT, Why.SNAPSHOT_MISSING, key, size)
     else:
         garbage.add(Fate.DELETED, Kind.SNAPSHOT, Why.OLD_SNAPSHOT, key, size)
+        garbage.delete.append(key)
+
+
+class _Views:
+    """The judgement of versions, checkpoints and manifests."""
+
+    def __init__(
+        self, objects: Iterable[ObjectInfo], state: LogState, views: Published, old_entry: int
+    ) -> None:
+        self._directories = {topic.directory for topic in state.topics.values()}
+        self._deleted = state.deleted
+        self._old_entry = old_entry
+        entries = (one.entry for info in objects if (one := keys.manifest_name(info.key)) is not None)
+        self._manifests_from = min(max(entries, default=0), views.manifests_from)
+
+    def add(self, garbage: Garbage, key: str, size: int) -> bool:
+        """Judge an object, if it is one of a view. That of a table goes with its topic: a state forgets a deletion that is older than the grace."""
+        manifest = keys.manifest_name(key)
+        if manifest is not None:
+            is_old = manifest.entry < self._manifests_from
+            _gone(garbage, Why.OLD_MANIFEST if is_old else Why.LIVE, key, size, is_gone=is_old)
+            return True
+        name = keys.delta_name(key)
+        if name is None:
+            return False
+        deleted = self._deleted.get(name.directory)
+        if name.directory in self._directories:
+            _gone(garbage, Why.LIVE, key, size, is_gone=False)
+        elif deleted is not None and deleted.entry > self._old_entry:
+            _gone(garbage, Why.DELETED_TOPIC, key, size, is_gone=False)
+        else:
+            _gone(garbage, Why.OLD_VIEW, key, size, is_gone=True)
+        return True
+
+
+def _gone(garbage: Garbage, why: Why, key: str, size: int, *, is_gone: bool) -> None:
+    garbage.add(Fate.DELETED if is_gone else Fate.KEPT, Kind.VIEW, why, key, size)
+    if is_gone:
         garbage.delete.append(key)
 
 

@@ -16,6 +16,7 @@ from txnformat.admin.erasure.certificate import certify
 from txnformat.admin.erasure.status import ErasureStatus
 from txnformat.admin.garbage import Fate, VacuumReport
 from txnformat.admin.prometheus import Sample, declared, render
+from txnformat.admin.publishing.call import Maintained, PublishReport, publish_by_settings
 from txnformat.admin.retention import AppliedRetention, apply_retention
 from txnformat.admin.subscriptions import LiftedMark, LiftedMarks, lift_marks
 from txnformat.admin.topics import DamagedTopic, attempt
@@ -47,6 +48,7 @@ from txnformat.errors import (
     repr_of,
 )
 from txnformat.reading.sealed import SidecarCache
+from txnformat.views.delta_table import DeltaTable
 
 __all__ = [
     "METRICS",
@@ -103,15 +105,22 @@ def _truncate(committer: Committer, older_than: datetime.timedelta) -> Truncatio
 class Policy(NamedTuple):
     """The settings of a run of maintenance that are not settings of topics."""
 
-    truncate_older_than: datetime.timedelta | None = None
+    truncate_older_than: datetime.timedelta | None
     """Entries older than this are removed. None: no entry goes, unless the caller names the task."""
+    tables: MutableMapping[str, DeltaTable]
+    """Published tables as this process saw them last, by topic id."""
 
     @classmethod
-    def of(cls, state: LogState, truncate_older_than: datetime.timedelta | None) -> Self:
+    def of(
+        cls,
+        state: LogState,
+        truncate_older_than: datetime.timedelta | None,
+        tables: MutableMapping[str, DeltaTable],
+    ) -> Self:
         """Return the policy of a log; what the caller gives wins."""
         if truncate_older_than is None and state.truncate_older_than_ms >= 0:
             truncate_older_than = datetime.timedelta(milliseconds=state.truncate_older_than_ms)
-        return cls(truncate_older_than)
+        return cls(truncate_older_than, tables)
 
 
 class Task(NamedTuple):
@@ -144,6 +153,9 @@ TASKS: dict[str, Task] = {
         lambda committer, sidecars, _: lift_marks(committer, sidecars), rest_ms=MARKS_REST_MS
     ),
     "retention": Task(lambda committer, sidecars, _: apply_retention(committer, sidecars), is_lossy=True),
+    "publish": Task(
+        lambda committer, sidecars, policy: publish_by_settings(committer, sidecars, policy.tables)
+    ),
     "compact": Task(
         lambda committer, sidecars, _: compact_by_settings(committer, sidecars),
         is_lossy=True,
@@ -203,6 +215,8 @@ class MaintenanceReport:
     """Erasures that were not complete before, and what they lack now; empty when this process has looked in the last hour."""
     lifted: tuple[LiftedMark, ...] = ()
     """Marks of subscriptions that had nothing but removed and aborted records and markers before them."""
+    published: PublishReport | None = None
+    """The publication of the topics whose settings ask for one. If None, there is no such topic, or an open transaction holds everything back."""
 
     @classmethod
     def of(
@@ -217,6 +231,7 @@ class MaintenanceReport:
         truncation: TruncationReport | None = None,
         erasures: tuple[ErasureStatus, ...] = (),
         marks: LiftedMarks = LiftedMarks(),  # noqa: B008  # it is immutable
+        publication: Maintained = Maintained(),  # noqa: B008  # it is immutable
     ) -> Self:
         """Return the report of some seals, expiries, ends, removals and compactions, of a vacuum and a truncation."""
         segments = [segment for seal in seals for segment in seal.segments]
@@ -240,10 +255,13 @@ class MaintenanceReport:
             tuple(skipped),
             compacted.topics,
             vacuum,
-            tuple(dict.fromkeys([*marks.damaged, *retention.damaged, *compacted.damaged])),
+            tuple(
+                dict.fromkeys([*marks.damaged, *retention.damaged, *publication.damaged, *compacted.damaged])
+            ),
             truncation,
             erasures,
             marks.lifted,
+            publication.report,
         )
 
 
@@ -253,10 +271,11 @@ def maintain(
     tasks: Sequence[str],
     last_done: MutableMapping[str, Instant],
     truncate_older_than: datetime.timedelta | None = None,
+    tables: MutableMapping[str, DeltaTable] | None = None,
 ) -> MaintenanceReport:
     """Do the named tasks, or all of them when none is named; see :meth:`txnformat.log.TxnLog.maintain`.
 
-    ``last_done``: when each task ended last, by name; each task that is done here gets its time.
+    ``last_done``: when each task ended last, by name; each task that is done here gets its time. ``tables``: published ones as last seen, by topic id; changed likewise.
     """
     unknown = [task for task in tasks if not is_text(task) or task not in TASKS]
     if unknown:
@@ -268,7 +287,7 @@ def maintain(
     if truncate_older_than is not None:
         checked_age_ms(truncate_older_than)
     check_maintenance(committer.state)
-    policy = Policy.of(committer.state, truncate_older_than)
+    policy = Policy.of(committer.state, truncate_older_than, {} if tables is None else tables)
     done: dict[str, Any] = {}
     skipped = []
     for name, task in TASKS.items():
@@ -295,6 +314,7 @@ def maintain(
         done.get("truncate"),
         done.get("erasures", ()),
         done.get("subscriptions", LiftedMarks()),
+        done.get("publish", Maintained()),
     )
 
 
@@ -303,7 +323,7 @@ txnlog_maintain_rounds_total counter: Rounds of maintenance that this process ha
 txnlog_maintain_failures_total counter: Rounds that failed; the next round tries again.
 txnlog_maintain_seconds_total counter: Seconds that rounds took.
 txnlog_maintain_last_success_timestamp_seconds gauge: When the last round that did not fail ended.
-txnlog_maintain_done_total{what} counter: Work that rounds have done: timed_out (transactions), sealed_batches, lifted_marks, expired_ids, trimmed_partitions, compacted_files, deleted_objects, deleted_entries, completed_erasures.
+txnlog_maintain_done_total{what} counter: Work that rounds have done: timed_out (transactions), sealed_batches, lifted_marks, expired_ids, trimmed_partitions, published_versions, compacted_files, deleted_objects, deleted_entries, completed_erasures.
 txnlog_maintain_skipped{task} gauge: 1 for a task that the last round skipped.
 txnlog_maintain_damaged_topics gauge: Topics of which retention or compaction met something damaged in the last round.
 """)
@@ -350,6 +370,8 @@ class Upkeep:
         self._done["lifted_marks"] += len(report.lifted)
         self._done["expired_ids"] += report.expired_transactional_ids + report.expired_producers
         self._done["trimmed_partitions"] += len(report.removed)
+        published = () if report.published is None else report.published.topics
+        self._done["published_versions"] += sum(one.is_new for one in published)
         self._done["compacted_files"] += sum(one.files_before for one in report.compacted)
         deleted = 0 if report.vacuum is None else report.vacuum.count(Fate.DELETED)
         self._done["deleted_objects"] += deleted

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 from txnformat import keys
 from txnformat.admin.garbage import Garbage, Limits, VacuumReport, judge
+from txnformat.admin.publishing.holding import published
 from txnformat.arguments import check_callable, check_flags
 from txnformat.client.committer import Committer
 from txnformat.core.entry import sha256_hex
@@ -102,6 +103,8 @@ class _Vacuum:
         self._requests.advance("objects", 0, 0)
         old_ms = self._requests.attempt(self._store.store_time_ms) - self._grace_ms
         objects = self._requests.objects("")
+        if any(keys.delta_name(info.key) is not None for info in objects):
+            state = self._committer.refresh()  # it knows the topics of all tables that are listed
         old_entry = self._committer.read(last_entry_at(state, old_ms))
         state = self._marked(state, objects, old_entry)
         floor = max(state.vacuum_floor, old_entry) if self._dry_run else state.vacuum_floor
@@ -109,9 +112,18 @@ class _Vacuum:
         live = live_objects(self._requests, state, CompactKeys())
         lists = self._lists(state, objects)
         sound = self._has_sound_snapshots(state, objects)
+        views = published(self._committer, state, objects, old_ms + self._grace_ms)
+        self._notes += views.notes
         limits = Limits(floor, old_entry, old_ms)
         garbage = judge(
-            objects, self._uploads(old_ms), live.keys, state, lists, limits, snapshots_sound=sound
+            objects,
+            self._uploads(old_ms),
+            live.keys,
+            state,
+            lists,
+            limits,
+            snapshots_sound=sound,
+            views=views,
         )
         if not self._dry_run:
             self._condemn(state, garbage)

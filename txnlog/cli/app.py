@@ -33,6 +33,7 @@ from txnlog.cli.doctor.command import doctor
 from txnlog.cli.erasure.command import erase
 from txnlog.cli.failures import BROKEN_PIPE, INTERNAL, Interrupted, Notes, report
 from txnlog.cli.output import Guarded, is_terminal, show_lines
+from txnlog.cli.views.command import publish
 
 __all__ = ["application", "main", "run"]
 
@@ -94,6 +95,7 @@ for command in (
     maintain.vacuum,
     maintain.truncate,
     maintain.compact,
+    publish,
     erase,
     topics.upgrade,
     metrics.metrics,

@@ -461,10 +461,12 @@ def _json_object(data: bytes, key: str) -> Iterator[dict[str, Any]]:
     try:
         text = decompressed(data, name=key)
         check_cost(text, len(data), name=key)
-        value = json.loads(text)
+        is_lines = keys.delta_name("/".join(Path(key).parts[-3:])) is not None
+        values = [json.loads(line) for line in (text.splitlines() if is_lines else [text])]
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"this is not JSON: {error}", kind="invalid-file", object=key) from None
-    yield value if isinstance(value, dict) else {"value": value}
+    for value in values:
+        yield value if isinstance(value, dict) else {"value": value}
 
 
 _DECODERS = {

@@ -101,6 +101,14 @@ def _compacted(report: MaintenanceReport) -> str:
     return f"wrote {counted(files, 'file')} together as {counted(sum(one.files for one in report.compacted), 'file')}"
 
 
+def _published(report: MaintenanceReport) -> str:
+    found = report.published
+    if found is None:
+        return "no topic to publish (setting publish.formats), or an open transaction holds everything back"
+    made = sum(one.is_new for one in found.topics)
+    return f"published {counted(len(found.topics), 'topic')} at entry {found.entry}, {made} of them in a new version"
+
+
 def _vacuumed(report: MaintenanceReport) -> str:
     if report.vacuum is None:
         return "done less than 24 hours ago"
@@ -125,6 +133,7 @@ SHOWN: dict[str, Callable[[MaintenanceReport], str]] = {
     "expire": _expired,
     "subscriptions": _lifted,
     "retention": _removed,
+    "publish": _published,
     "compact": _compacted,
     "vacuum": _vacuumed,
     "erasures": _certified,

@@ -45,6 +45,14 @@ class _Seen:
     kept: KeptVersions
     oldest_entry: int | None
     """The first entry that is there, if entries may have payloads."""
+    tables: frozenset[str] = frozenset()
+    """Directories with a published table."""
+
+    def published(self, directory: str) -> str:
+        """Return what else is to be done about a topic with a published table; nothing about another one."""
+        return (
+            "; publish the topic first: its table may have some of them" if directory in self.tables else ""
+        )
 
 
 def certify(committer: Committer) -> list[ErasureStatus]:
@@ -113,7 +121,8 @@ def _look(committer: Committer, state: LogState, due: Sequence[ErasureState]) ->
     garbage = [key for key in sizes if keys.named_after(key) is not None and key not in live]
     entries = [number for number in map(keys.parse_entry_key, sizes) if number is not None]
     oldest = min(entries, default=None) if EMBEDDING in state.features.reader else None
-    return _Seen(garbage, uploads, failure or failed, _kept(store), oldest)
+    tables = frozenset(name.directory for name in map(keys.delta_name, sizes) if name is not None)
+    return _Seen(garbage, uploads, failure or failed, _kept(store), oldest, tables)
 
 
 def _uploads(requests: Requests, store: ObjectStore) -> tuple[Sequence[UnfinishedUpload], str]:
@@ -141,6 +150,7 @@ def _left(one: ErasureState, seen: _Seen) -> list[str]:
         found.append(
             f"{len(old)} objects that nothing names are still there ({', '.join(old[:EXAMPLES_MAX])}): "
             "vacuums delete them, the second one a grace after the first"
+            f"{seen.published(one.directory)}"
         )
     if seen.oldest_entry is not None and seen.oldest_entry <= one.rewritten_entry:
         found.append(

@@ -63,6 +63,8 @@ SETTINGS: dict[str, Setting] = {
     "delete.retention.ms": Setting(24 * 3_600_000, minus_one=None),
     "tombstone.column": Setting("", is_column=True),
     "embed": Setting("true", ("true", "false")),
+    "publish.formats": Setting("", ("", "delta")),
+    "publish.hold.ms": Setting(7 * 24 * 3_600_000, minus_one=None),
 }
 """The settings by name. Unlike Kafka's (7 days), our ``retention.ms`` is -1: a topic keeps its records until its user sets a limit. Kafka's ``min.compaction.lag.ms`` is 0."""
 

@@ -52,6 +52,8 @@ def test_what_is_not_set_is_as_by_default() -> None:
         "delete.retention.ms": 86_400_000,
         "tombstone.column": "",
         "embed": "true",
+        "publish.formats": "",
+        "publish.hold.ms": 604_800_000,
     }
     assert value_of(as_settings({"retention.ms": DAY}), "retention.ms") == DAY
 

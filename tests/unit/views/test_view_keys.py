@@ -1,0 +1,40 @@
+"""Keys of views: recognised exactly, and nothing else is."""
+
+from __future__ import annotations
+
+import pytest
+
+from txnformat import keys
+
+DIRECTORY = "orders-9a6f2a90"
+
+
+def test_keys_of_a_table_say_what_they_are() -> None:
+    assert keys.delta_name(keys.delta_version_key(DIRECTORY, 7)) == (DIRECTORY, 7, False)
+    assert keys.delta_name(keys.delta_checkpoint_key(DIRECTORY, 7)) == (DIRECTORY, 7, True)
+    assert keys.delta_name(keys.delta_hint_key(DIRECTORY)) == (DIRECTORY, -1, False)
+
+
+def test_keys_of_manifests_say_entry_and_number() -> None:
+    assert keys.manifest_name(keys.manifest_key(7)) == (7, 0)
+    assert keys.manifest_name(keys.manifest_key(7, 12)) == (7, 12)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        f"{DIRECTORY}/_delta_log/7.json",
+        f"{DIRECTORY}/_delta_log/00000000000000000007.crc",
+        f"{DIRECTORY}/_delta_log/00000000000000000007.checkpoint.0000000001.0000000002.parquet",
+        f"x/{DIRECTORY}/_delta_log/00000000000000000007.json",
+        f"../{DIRECTORY}/_delta_log/00000000000000000007.json",
+        "_delta_log/00000000000000000007.json",
+        "_views/delta/7.json",
+        "_views/delta/00000000000000000007.0.json",
+        "_views/delta/00000000000000000007.1.json\n",
+        "_views/iceberg/00000000000000000007.json",
+    ],
+)
+def test_other_keys_are_none_of_them(key: str) -> None:
+    assert keys.delta_name(key) is None
+    assert keys.manifest_name(key) is None

@@ -1,0 +1,101 @@
+"""Manifests: which versions of which tables show one entry. Tables that are read at the versions of one manifest join without a torn transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from txnformat import keys
+from txnformat.errors import NotFoundError
+from txnformat.protocol.effects import Steps
+from txnformat.protocol.reads import get_object, list_keys
+from txnformat.views.delta_actions import corrupt_view
+from txnformat.views.delta_log import create_once
+
+__all__ = ["Manifest", "TableAt", "ViewTable", "newest_manifest", "write_manifest"]
+
+NUMBERS_MAX = 1_000
+
+
+class TableAt(Struct, frozen=True):
+    """A topic in a manifest."""
+
+    name: str
+    directory: str
+    """Directory of the table, relative to the root."""
+    version: int
+
+
+class Manifest(Struct, frozen=True):
+    """A publication."""
+
+    format: str
+    """"delta"."""
+    log_id: str
+    entry: int
+    timestamp_ms: int
+    """The store's time."""
+    topics: Mapping[str, TableAt]
+    """The tables, by topic id."""
+
+
+class ViewTable(NamedTuple):
+    """A table to read, at a version: ``versionAsOf`` of Spark, ``version`` of deltalake."""
+
+    topic: str
+    topic_id: str
+    path: str
+    """The root's URL, and the directory."""
+    version: int
+    entry: int
+    """The entry that this version shows."""
+
+
+def write_manifest(manifest: Manifest, *, is_likely: bool = False) -> Steps[str]:
+    """Write a manifest, unless one at its entry has all of it; return the key. Requests: 1 conditional PUT.
+
+    ``is_likely``: there may well be one, so it is looked for first. Requests: 1 GET, and 1 conditional PUT if there is none.
+    """
+    key = ""
+    for number in range(NUMBERS_MAX):
+        key = keys.manifest_key(manifest.entry, number)
+        data = msgspec.json.encode(manifest)
+        known_data = (yield from get_object(key)) if is_likely else None
+        found = known_data or (yield from create_once(key, data))
+        if found == data:
+            return key
+        known = _decode(found, key)
+        if manifest.topics.items() <= known.topics.items():
+            return key
+        manifest = msgspec.structs.replace(manifest, topics={**known.topics, **manifest.topics})
+    raise corrupt_view(key, "so many manifests of one entry")
+
+
+def newest_manifest(entry: int | None = None) -> Steps[Manifest]:
+    """Return the newest manifest, or the last one of an entry. Raises NotFoundError of kind ``not-published``. Requests: 1 LIST, 1 GET."""
+    found = yield from list_keys(keys.MANIFEST_PREFIX)
+    named = [(name, key) for key in found if (name := keys.manifest_name(key)) is not None]
+    wanted = [one for one in named if entry is None or one[0].entry == entry]
+    if wanted:
+        key = max(wanted)[1]
+        data = yield from get_object(key)
+        if data is not None:
+            return _decode(data, key)
+    raise NotFoundError(
+        "no such publication",
+        kind="not-published",
+        hint="publish first: txnlog publish ROOT --format delta"
+        if not named
+        else f"use an entry that was published, such as {max(named)[0].entry}",
+        entry=entry,
+    )
+
+
+def _decode(data: bytes, key: str) -> Manifest:
+    try:
+        return msgspec.json.decode(data, type=Manifest)
+    except msgspec.MsgspecError as error:
+        raise corrupt_view(key, str(error)) from None
