@@ -265,6 +265,15 @@ def test_another_character_stands_between_values(
     assert txnlog("consume", "t", "--format", "csv", "--delimiter", option).out == text
 
 
+@pytest.mark.parametrize("command", ["produce", "consume"])
+def test_values_of_other_forms_have_no_delimiter(txnlog: Command, filled: TxnLog, command: str) -> None:
+    before = filled.refresh().entry
+    answer = txnlog(command, "orders", "--format", "json", "--delimiter", ";", stdin="{}\n")
+    assert answer.code == 2
+    assert "--delimiter needs --format csv" in answer.err
+    assert filled.refresh().entry == before
+
+
 @pytest.mark.parametrize("option", ["", ";;", '"', "\n", "\u00b7"])
 @pytest.mark.parametrize("command", ["produce", "consume"])
 def test_what_cannot_stand_between_values(txnlog: Command, filled: TxnLog, command: str, option: str) -> None:

@@ -142,7 +142,7 @@ def consume(
     format_: str | None,
     output: str | None,
     binary: str,
-    delimiter: str,
+    delimiter: str | None,
     no_formulas: bool,
     follows: bool,
     group: str | None,
@@ -158,8 +158,10 @@ def consume(
     consuming = "--follow" if follows else "--group" if group is not None else None
     if consuming is not None:
         _check_consuming(consuming, group, chosen, output, read)
-    if no_formulas and chosen != "csv":
-        raise click.UsageError("--no-formulas needs --format csv")
+    for option, given in (("--no-formulas", no_formulas), ("--delimiter", delimiter is not None)):
+        if given and chosen != "csv":
+            raise click.UsageError(f"{option} needs --format csv")
+    delimiter = delimiter or ","
     with place.open() as log:
         own = log.state.topic(topic).schema.arrow_schema.names
         names = _columns(columns, metadata, own)

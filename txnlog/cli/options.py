@@ -131,8 +131,10 @@ def binary_option(what: str) -> Callable[[Command], Command]:
     return click.option("--binary", type=ways, default="utf8", show_default=True, help=what)
 
 
-def _delimiter(_context: click.Context, parameter: click.Parameter, value: str) -> str:
-    """Return one character; a backslash and t, or the word tab, are a tab."""
+def _delimiter(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Return one character, or None where the option is not given; a backslash and t, or the word tab, are a tab."""
+    if value is None:
+        return None
     found = {"\\t": "\t", "tab": "\t"}.get(value, value)
     if len(found) != 1 or not found.isascii() or found in '"\r\n\0':
         raise click.BadParameter(f"{value!r:.80} is not one character such as ; or | or tab", param=parameter)
@@ -141,8 +143,8 @@ def _delimiter(_context: click.Context, parameter: click.Parameter, value: str) 
 
 delimiter_option = click.option(
     "--delimiter",
-    default=",",
-    show_default=True,
+    default=None,
+    show_default=",",
     callback=_delimiter,
     metavar="CHARACTER",
     help="CSV only: what stands between two values, such as ; or tab.",

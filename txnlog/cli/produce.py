@@ -66,7 +66,7 @@ def produce(
     transactional_id: str | None,
     partition: int | None,
     binary: str,
-    delimiter: str,
+    delimiter: str | None,
     as_json: bool,
 ) -> None:
     """Write records to TOPIC: all, or none.

@@ -16,6 +16,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, cast
 
+import click
 import pyarrow as pa
 
 from txnformat.arguments import other_case
@@ -41,12 +42,12 @@ def open_source(
     schema: pa.Schema,
     binary: Binary = Binary.UTF8,
     absent: Absent = types.MappingProxyType({}),
-    delimiter: str = ",",
+    delimiter: str | None = None,
 ) -> Iterator[Source]:
     """Open input for a topic with columns ``schema``.
 
     ``name``: path, or ``-`` for stdin. ``format_``: None: by the suffix, JSON lines for stdin. ``absent``: by column, what
-    gives the JSON value that a line leaves out; null for other columns. ``delimiter``: what stands between two values of CSV. Raises NotFoundError of kind ``no-file``; InvalidInputError of kind ``unknown-format``, ``invalid-file``, and while reading
+    gives the JSON value that a line leaves out; null for other columns. ``delimiter``: what stands between two values of CSV; None: a comma, or no CSV. Raises NotFoundError of kind ``no-file``; InvalidInputError of kind ``unknown-format``, ``invalid-file``, and while reading
     ``invalid-record``.
     """
     path = Path(name)
@@ -61,6 +62,8 @@ def open_source(
             kind="unknown-format",
             hint=f"add --format {'|'.join(Format)}",
         )
+    if delimiter is not None and chosen != Format.CSV:
+        raise click.UsageError("--delimiter needs --format csv")
     if name == "-" and sys.stdin is None:
         raise InvalidInputError(
             "standard input is closed, so there are no records to read",
@@ -76,7 +79,9 @@ def open_source(
                 what = f"the file cannot be read: {error.strerror}"
                 raise InvalidInputError(what, kind="invalid-file", file=name) from None
             size = path.stat().st_size if path.is_file() else None
-        yield opened.enter_context(closing(_reader(chosen, file, size, schema, binary, absent, delimiter)))
+        yield opened.enter_context(
+            closing(_reader(chosen, file, size, schema, binary, absent, delimiter or ","))
+        )
 
 
 # --- JSON lines ------------------------------------------------------------------------------------------------------
