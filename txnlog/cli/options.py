@@ -143,11 +143,9 @@ def _delimiter(_context: click.Context, parameter: click.Parameter, value: str |
 
 delimiter_option = click.option(
     "--delimiter",
-    default=None,
-    show_default=",",
     callback=_delimiter,
     metavar="CHARACTER",
-    help="CSV only: what stands between two values, such as ; or tab.",
+    help="CSV only: what stands between two values, such as ; or tab. Default: a comma.",
 )
 
 
