@@ -64,7 +64,7 @@ class Figures:
 def _written(root: Path, transactions: int, records: int) -> None:
     """Write transactions of three columns into one partition."""
     random = np.random.default_rng(7)
-    with TxnLog.create(root) as log:
+    with TxnLog.create(root, embedding=False) as log:
         log.create_topic("orders", SCHEMA, partitions=1)
         log.upgrade()
         with Producer(log, "bench") as producer:

@@ -24,7 +24,7 @@ from txnlog.cli.dump import ROWS_AT_ONCE, _arrow_table
 def orders(log: TxnLog) -> TxnLog:
     """Partition 0: a committed transaction of two flushes, an aborted one, a bulk append."""
     log.create_topic("orders", pa.schema([("id", pa.int64())]), partitions=2)
-    with Producer(log, "p", buffer="inline") as producer:
+    with Producer(log, "p", buffer="inline", embed_bytes=0) as producer:
         producer.begin()
         producer.send("orders", [{"id": 1}, {"id": 2}], partition=0)
         producer.flush()

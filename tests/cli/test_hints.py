@@ -55,6 +55,7 @@ def test_a_log_that_has_lost_its_format_is_not_to_be_created(
 def test_a_data_file_that_is_gone_is_damage_and_not_a_wrong_name(
     txnlog: Command, shop: TxnLog, root: Path
 ) -> None:
+    shop.maintain("seal")
     _first(root, "*/data/*.parquet").unlink()
     answer = txnlog("consume", "orders", "--json")
     assert (answer.code, answer.error["kind"], answer.error["exit_code"]) == (6, "segment-file-missing", 6)

@@ -26,7 +26,7 @@ def orders(log: TxnLog) -> TxnLog:
 
 
 def append(log: TxnLog) -> None:
-    with Producer(log) as producer:
+    with Producer(log, embed_bytes=0) as producer:
         producer.send("orders", pa.table({"id": [1, 2, 3]}), partition=0)
 
 
@@ -133,7 +133,7 @@ def test_a_damaged_topic_is_shown_and_the_exit_code_says_it(
     append(orders)
     orders.create_topic("sound", SCHEMA)
     for _ in range(2):
-        with Producer(orders) as producer:
+        with Producer(orders, embed_bytes=0) as producer:
             producer.send("sound", pa.table({"id": [1]}), partition=0)
     for file in root.glob("orders-*/data/*.parquet"):
         file.write_bytes(b"")

@@ -8,6 +8,7 @@ from txnformat import keys
 from txnformat.client.committer import Committer
 from txnformat.clock import Ids
 from txnformat.core.entry import FORMAT_VERSION
+from txnformat.core.state import EMBEDDING
 from txnformat.core.transactions.state import DEFERRED_TIMEOUT_MS_MAX
 from txnformat.core.wire.document import encode_json
 from txnformat.core.wire.small_documents import FormatDocument
@@ -55,18 +56,24 @@ def check_max_timeout(longest_ms: int) -> None:
         )
 
 
-def begin_log(committer: Committer, max_transaction_timeout_ms: int) -> None:
+def begin_log(committer: Committer, max_transaction_timeout_ms: int | None, *, embedding: bool) -> None:
     """Write the first entry of a log that was just created. Requests: 1 entry.
 
     Raises ConflictError of kind ``log-exists`` when another process has written it, and it says otherwise.
     """
-    settings = replace(committer.settings, max_transaction_timeout_ms=max_transaction_timeout_ms)
+    longest_ms = max_transaction_timeout_ms
+    if longest_ms is None:
+        longest_ms = committer.settings.max_transaction_timeout_ms
+    embedding = embedding or committer.settings.embedding
+    settings = replace(committer.settings, max_transaction_timeout_ms=longest_ms, embedding=embedding)
     state = committer.run(lambda view: writable(view, settings))
-    if state.max_transaction_timeout_ms != max_transaction_timeout_ms:
+    other_timeout = longest_ms not in (None, state.max_transaction_timeout_ms)
+    if other_timeout or (embedding and EMBEDDING not in state.features.reader):
         raise ConflictError(
-            "another process has written the log's first entry, with another longest timeout",
+            "another process has written the log's first entry, and it says otherwise",
             kind="log-exists",
             hint="open it with TxnLog.open",
             path=committer.store.url,
             max_transaction_timeout_ms=state.max_transaction_timeout_ms,
+            embedding=EMBEDDING in state.features.reader,
         )

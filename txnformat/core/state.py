@@ -30,6 +30,7 @@ from txnformat.types import FileRecord, ObjectRecord, SegmentListRecord, Segment
 
 __all__ = [
     "EMBEDDING",
+    "EMBEDDING_FEATURES",
     "FEATURES",
     "INTENT_WINDOW_ENTRIES",
     "KNOWN_FEATURES",
@@ -60,11 +61,13 @@ class Features(NamedTuple):
 
 
 FEATURES = Features(frozenset({"base-1"}), frozenset({"base-1"}), frozenset({"base-1"}))
-"""The features of a new log."""
+"""The features of a new log; every log has them."""
 LIFECYCLE = "lifecycle-1"
 """The feature that records may be removed: readers and writers must know that a log start moves."""
 EMBEDDING = "embedding-1"
 """The feature that entries have payloads: readers and writers must know that a file may be a part of one."""
+EMBEDDING_FEATURES = Features(*(names | {EMBEDDING} for names in FEATURES))
+"""The features of a new log whose creator lets small transactions travel in their entries."""
 KNOWN_FEATURES = Features(*(names | {LIFECYCLE, EMBEDDING} for names in FEATURES))
 """The features that this version knows."""
 

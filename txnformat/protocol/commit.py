@@ -34,7 +34,7 @@ from txnformat.core.intents import (
 )
 from txnformat.core.lifecycle.idle import PRODUCER_RETENTION_MS, TRANSACTIONAL_ID_RETENTION_MS
 from txnformat.core.operations import Upgrade
-from txnformat.core.state import FEATURES, LogState, check_features
+from txnformat.core.state import EMBEDDING_FEATURES, FEATURES, LogState, check_features
 from txnformat.errors import (
     CommitStateUnknownError,
     ConflictError,
@@ -82,6 +82,8 @@ class CommitSettings:
     """Time after its last append for which a producer without a transactional id is remembered."""
     max_transaction_timeout_ms: int | None = None
     """Longest timeout of transactions with offsets, for a log that gets its first entry. If None, 15 minutes."""
+    embedding: bool = False
+    """Whether small transactions may travel in their entries, for a log that gets its first entry."""
 
     def __post_init__(self) -> None:
         """Report all problems at once."""
@@ -92,7 +94,7 @@ class CommitSettings:
             "transactional_id_retention_ms": (0, None),
             "producer_retention_ms": (0, None),
         }
-        check_settings(self, bounds, {}, flags=["strict_boundary"])
+        check_settings(self, bounds, {}, flags=["strict_boundary", "embedding"])
 
 
 ROUND_TRIPS_AWAKE = 8
@@ -268,7 +270,8 @@ def _first_entry(view: View, settings: CommitSettings) -> Steps[View]:
     """Write entry 0, the initial features, unless it is there."""
     times: Times = yield ReadClock()
     intent, write_id = (yield DrawId()), (yield DrawId())
-    reader, writer, maintenance = (tuple(sorted(names)) for names in FEATURES)
+    features = EMBEDDING_FEATURES if settings.embedding else FEATURES
+    reader, writer, maintenance = (tuple(sorted(names)) for names in features)
     entry = CommitEntry(
         entry=0,
         log_id=view.state.log_id,

@@ -17,7 +17,7 @@ from txnformat.client import committer
 from txnformat.core.entry import decode_entry
 from txnformat.core.intents import AllocateIds, SpillExtents
 from txnformat.core.lifecycle.truncation import LimitedBy
-from txnformat.errors import CommitStateUnknownError, CorruptDataError
+from txnformat.errors import CommitStateUnknownError, ConflictError, CorruptDataError
 from txnformat.protocol import commit as commit_steps
 from txnformat.protocol import unembedding
 from txnformat.protocol.spilling import write_spill
@@ -285,6 +285,32 @@ def test_a_repeat_of_an_unknown_commit_is_the_same_whether_embedded_or_uploaded(
 def _operations(log: TxnLog, entry: int | None) -> Any:
     assert entry is not None
     return decode_entry(log.store.get(keys.entry_key(entry)) or b"", entry).operations
+
+
+def test_a_log_may_embed_from_its_first_entry_on() -> None:
+    store = MemoryStore()
+    log = TxnLog.create(store, embedding=True)
+    log.create_topic("t", SCHEMA, partitions=1)
+    with Producer(log) as producer:
+        producer.send("t", rows(1))
+    assert not data_keys(store)
+    assert [one["n"] for one in TxnLog.open(store).read("t").read_all().to_pylist()] == [1]
+
+
+def test_a_log_of_another_creator_that_does_not_embed_is_refused() -> None:
+    """The caller's log would upload each small file."""
+    store = MemoryStore()
+    armed = [True]
+
+    def before_create(key: str) -> None:
+        if "/log/" in key and armed:
+            armed.clear()
+            TxnLog.open(store).create_topic("t", SCHEMA)
+
+    with pytest.raises(ConflictError, match="it says otherwise") as caught:
+        TxnLog.create(FaultyStore(store, before_create=before_create), embedding=True)
+    assert caught.value.kind == "log-exists"
+    assert "embedding=`False`" in str(caught.value)
 
 
 def test_records_that_wait_while_their_topic_grows_find_their_partitions() -> None:

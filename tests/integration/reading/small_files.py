@@ -36,7 +36,7 @@ def fill(
 
     ``seal_after``: so many of them are sealed, in two segments.
     """
-    with TxnLog.create(store) as log:
+    with TxnLog.create(store, embedding=False) as log:
         log.create_topic(topic, SCHEMA, partitions=partitions)
         with Producer(log, "p") as producer:
             for number in range(files):

@@ -54,7 +54,7 @@ class TruncationWorld:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.store = MemoryStore(self.clock, _name())
-        log = TxnLog.create(self.store, clock=self.clock)
+        log = TxnLog.create(self.store, embedding=False, clock=self.clock)
         log.upgrade()
         log.create_topic("t", NUMBERS)
         with Producer(log, "etl", buffer="inline") as producer:

@@ -105,7 +105,7 @@ def test_a_producers_small_commit_goes_to_the_store_in_one_piece(
 ) -> None:
     pieces: list[int] = []
     store = MemoryStore()
-    with TxnLog.create(store) as log, Producer(log, "p") as producer:
+    with TxnLog.create(store) as log, Producer(log, "p", embed_bytes=0) as producer:
         log.create_topic("t", pa.schema([("n", pa.int64())]))
         open_write = store.open_write
 

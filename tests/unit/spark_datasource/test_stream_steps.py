@@ -229,7 +229,7 @@ def test_an_application_id_keeps_a_new_checkpoint_from_writing_everything_again(
 
 def recreate(path: str) -> TxnLog:
     shutil.rmtree(path)
-    return TxnLog.create(path)
+    return TxnLog.create(path, embedding=False)
 
 
 @pytest.mark.parametrize("worker", ["the same", "another"])

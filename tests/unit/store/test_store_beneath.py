@@ -201,7 +201,7 @@ def test_a_dataset_is_not_made_of_links(tmp_path: Path) -> None:
     """pyarrow would open what they lead to by itself."""
     log = TxnLog.create(tmp_path / "log")
     log.create_topic("t", pa.schema([("n", pa.int64())]))
-    with Producer(log) as producer:
+    with Producer(log, embed_bytes=0) as producer:
         producer.send("t", pa.table({"n": [1, 2]}))
         producer.flush()
     assert log.dataset("t").to_table().num_rows == 2
