@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import importlib
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,7 @@ def batch(number: int) -> pa.Table:
 @pytest.fixture(autouse=True)
 def _no_file_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """These tests are about what is fetched of a file; a small one is fetched whole."""
+    importlib.import_module("txnformat.reading.dataset")  # it takes the constant when it is first imported
     monkeypatch.setattr(segment_object, "SMALL_FILE_BYTES", 0)
 
 
