@@ -12,7 +12,7 @@ def benchmarks() -> tuple[Benchmark, ...]:
     from bench import contention, ingest, latency, one_shot, plan, python_read, s3_commit
     from bench.lifecycle import compaction
     from bench.lifecycle import scan as compacted
-    from bench.spark import catch_up, hundred_queries, scan, stream, stream_copy
+    from bench.spark import catch_up, hundred_queries, native_table, scan, stream, stream_copy
 
     modules = (
         one_shot,
@@ -21,6 +21,7 @@ def benchmarks() -> tuple[Benchmark, ...]:
         compacted,
         compaction,
         scan,
+        native_table,
         stream,
         stream_copy,
         latency,
