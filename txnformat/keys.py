@@ -71,6 +71,7 @@ __all__ = [
     "embedded_key",
     "entry_key",
     "has_own_directory_only",
+    "is_of_view",
     "is_runs_key",
     "is_temporary_file",
     "is_topics_file",
@@ -351,6 +352,11 @@ def delta_checkpoint_key(directory: str, version: int) -> str:
 def delta_hint_key(directory: str) -> str:
     """Return the key of the hint that names the newest checkpoint."""
     return f"{delta_prefix(directory)}_last_checkpoint"
+
+
+def is_of_view(key: str) -> bool:
+    """Return whether a key may be one of a view: cheaper than to take it apart, for listings of a root."""
+    return "/_delta_log/" in key or key.startswith(VIEWS_PREFIX)
 
 
 def delta_name(key: str) -> DeltaName | None:

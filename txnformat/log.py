@@ -831,8 +831,8 @@ class TxnLog(LogReads):
     def publish(
         self,
         *topics: str,
-        format: str = DELTA,
-        rebuild: bool = False,  # the users' word
+        format: str = DELTA,  # the users' word
+        rebuild: bool = False,
     ) -> PublishReport:
         """Publish topics as tables of other engines, all at one entry. No record of a Parquet file is copied.
 
@@ -842,7 +842,7 @@ class TxnLog(LogReads):
         Parameters
         ----------
         *topics : str
-            None: all, but those with columns that the format does not have.
+            If none is named: all, but those with columns that the format does not have.
         format : str
             "delta".
         rebuild : bool

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -57,13 +57,20 @@ from txnformat.types import IsolationLevel
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["NATIVE_BYTES_MIN", "NATIVE_BYTES_MIN_AT_HAND", "TablePlan", "plan_table", "plan_tables"]
+__all__ = [
+    "NATIVE_BYTES_MIN",
+    "NATIVE_BYTES_MIN_AT_HAND",
+    "TableOptions",
+    "TablePlan",
+    "plan_table",
+    "plan_tables",
+]
 
 NATIVE_BYTES_MIN = 4 * 2**20
 """Smallest file that goes natively where a request has a latency: Spark's driver asks for the status of each explicit path, about twice."""
 
 NATIVE_BYTES_MIN_AT_HAND = 512 * 1024
-"""The same on a local disk, where a file of 142 to 487 kB takes either way the same time."""
+"""The same on a local disk."""
 
 READ_OPTIONS: Mapping[str, str] = {
     "ignoreMissingFiles": "false",
@@ -171,9 +178,8 @@ class TablePlan:
     def describe(self) -> str:
         """Return what goes which way, and why, for people."""
         native = self.division.native_amount
-        end = self.options.isolation.value
         lines = [
-            f"topic {self.pinned.name} at entry {self.entry}, {end}",
+            f"topic {self.pinned.name} at entry {self.entry}, {self.options.isolation.value}",
             f"natively, by Spark's Parquet reader: {_amount(native)}",
             f"by the DataSource: {_amount(_sum(self.division))}",
         ]
@@ -186,41 +192,34 @@ class TablePlan:
         return "\n".join(lines)
 
 
+class TableOptions(TypedDict, total=False):
+    """What a read of tables may be told; see :func:`txnlog.spark.read_table`."""
+
+    isolation: str | IsolationLevel | None
+    start: OffsetSpec
+    end: OffsetSpec
+    version_as_of: int | None
+    timestamp_as_of: Any
+    where: str | None
+    native: bool
+    native_bytes_min: int | None
+    storage_options: Mapping[str, str] | None
+
+
 def plan_table(
     spark: SparkSession,
     root: str | os.PathLike[str],
     topic: str,
     *,
-    isolation: str | IsolationLevel | None = None,
-    start: OffsetSpec = None,
-    end: OffsetSpec = None,
-    version_as_of: int | None = None,
-    timestamp_as_of: Any = None,
     columns: Sequence[str] | None = None,
-    where: str | None = None,
-    native: bool = True,
-    native_bytes_min: int | None = None,
-    storage_options: Mapping[str, str] | None = None,
     topic_ids: tuple[str, str] | None = None,
+    **options: Unpack[TableOptions],
 ) -> TablePlan:
     """Plan what :func:`txnlog.spark.read_table` reads; parameters and errors as there.
 
     ``topic_ids``: the ids of log and topic that are meant, where they are known. Raises ConflictError of kind ``log-replaced``: others are there.
     """
-    (plan,) = plan_tables(
-        spark,
-        root,
-        {topic: columns},
-        isolation=isolation,
-        start=start,
-        end=end,
-        version_as_of=version_as_of,
-        timestamp_as_of=timestamp_as_of,
-        where=where,
-        native=native,
-        native_bytes_min=native_bytes_min,
-        storage_options=storage_options,
-    )
+    (plan,) = plan_tables(spark, root, {topic: columns}, **options)
     if topic_ids is not None and topic_ids != (plan.log_id, plan.pinned.topic_id):
         raise ConflictError(
             "the log at this path, or its topic, is another one than the checkpoint says",
@@ -236,47 +235,47 @@ def plan_tables(
     spark: SparkSession,
     root: str | os.PathLike[str],
     topics: Mapping[str, Sequence[str] | None],
-    *,
-    isolation: str | IsolationLevel | None = None,
-    start: OffsetSpec = None,
-    end: OffsetSpec = None,
-    version_as_of: int | None = None,
-    timestamp_as_of: Any = None,
-    where: str | None = None,
-    native: bool = True,
-    native_bytes_min: int | None = None,
-    storage_options: Mapping[str, str] | None = None,
+    **given: Unpack[TableOptions],
 ) -> list[TablePlan]:
     """Plan reads of several topics at one entry; ``topics`` has the columns of each."""
     problems = place_problems(spark, root)
-    if native_bytes_min is not None and (type(native_bytes_min) is not int or native_bytes_min < 0):
-        problems.append(f"native_bytes_min is {native_bytes_min!r:.100}, not a number of bytes from 0")
+    known = TableOptions.__annotations__
+    problems += [
+        f"there is no parameter {name!r:.100}, expected one of columns, {', '.join(known)}"
+        for name in given
+        if name not in known
+    ]
+    bytes_min = given.get("native_bytes_min")
+    if bytes_min is not None and (type(bytes_min) is not int or bytes_min < 0):
+        problems.append(f"native_bytes_min is {bytes_min!r:.100}, not a number of bytes from 0")
     if problems:
         raise InvalidInputError(problems, kind="invalid-table")
+    storage_options = given.get("storage_options")
     check_options(storage_options)
     path = absolute(os.fspath(root))
     s3a = s3a_settings(spark) if path.lower().startswith("s3") else None
     storage = storage_for(path, storage_options or {}, s3a)
     log = open_log(path, storage)
+    start, end = given.get("start"), given.get("end")
+    version, time = given.get("version_as_of"), given.get("timestamp_as_of")
     options = ReadOptions(
         path=path,
         topics=TopicChoice(tuple(sorted(topics))),
-        isolation=check_version_options(isolation, version_as_of, timestamp_as_of),
+        isolation=check_version_options(given.get("isolation"), version, time),
         starting=None if start is None else _spec(start, EARLIEST),
         ending=END if end is None else _spec(end, LATEST),
-        where=where,
-        version_as_of=version_as_of,
-        timestamp_as_of_ms=timestamp_as_of,
+        where=given.get("where"),
+        version_as_of=version,
+        timestamp_as_of_ms=time,
         storage=storage,
     )
+    native = given.get("native", True)
     pin = pin_read(log, options)
     found = {}
     for pinned in pin.topics:
-        given = topics[pinned.name]
-        wanted = replace(options, columns=None if given is None else tuple(given))
-        found[pinned.name] = _planned(
-            spark, log, wanted, pin, pinned, native=native, bytes_min=native_bytes_min
-        )
+        columns = topics[pinned.name]
+        wanted = replace(options, columns=None if columns is None else tuple(columns))
+        found[pinned.name] = _planned(spark, log, wanted, pin, pinned, native=native, bytes_min=bytes_min)
     return [found[name] for name in topics]
 
 

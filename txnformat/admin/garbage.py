@@ -162,8 +162,7 @@ def judge(
     """
     garbage = Garbage()
     views = views or Published()
-    objects = list(objects)
-    judged = _Views(objects, state, views, limits.old_entry)
+    judged = _Views(state, views, limits.old_entry)
     condemned = _Condemned(lists.values(), limits)
     listed: dict[str, int] = {}
     for key, size in objects:
@@ -255,17 +254,16 @@ def _snapshot(
 class _Views:
     """The judgement of versions, checkpoints and manifests."""
 
-    def __init__(
-        self, objects: Iterable[ObjectInfo], state: LogState, views: Published, old_entry: int
-    ) -> None:
+    def __init__(self, state: LogState, views: Published, old_entry: int) -> None:
         self._directories = {topic.directory for topic in state.topics.values()}
         self._deleted = state.deleted
         self._old_entry = old_entry
-        entries = (one.entry for info in objects if (one := keys.manifest_name(info.key)) is not None)
-        self._manifests_from = min(max(entries, default=0), views.manifests_from)
+        self._manifests_from = views.manifests_from
 
     def add(self, garbage: Garbage, key: str, size: int) -> bool:
         """Judge an object, if it is one of a view. That of a table goes with its topic: a state forgets a deletion that is older than the grace."""
+        if not keys.is_of_view(key):
+            return False
         manifest = keys.manifest_name(key)
         if manifest is not None:
             is_old = manifest.entry < self._manifests_from

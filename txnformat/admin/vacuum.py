@@ -103,7 +103,8 @@ class _Vacuum:
         self._requests.advance("objects", 0, 0)
         old_ms = self._requests.attempt(self._store.store_time_ms) - self._grace_ms
         objects = self._requests.objects("")
-        if any(keys.delta_name(info.key) is not None for info in objects):
+        of_views = [info.key for info in objects if keys.is_of_view(info.key)]
+        if of_views:
             state = self._committer.refresh()  # it knows the topics of all tables that are listed
         old_entry = self._committer.read(last_entry_at(state, old_ms))
         state = self._marked(state, objects, old_entry)
@@ -112,7 +113,7 @@ class _Vacuum:
         live = live_objects(self._requests, state, CompactKeys())
         lists = self._lists(state, objects)
         sound = self._has_sound_snapshots(state, objects)
-        views = published(self._committer, state, objects, old_ms + self._grace_ms)
+        views = published(self._committer, state, of_views, old_ms + self._grace_ms)
         self._notes += views.notes
         limits = Limits(floor, old_entry, old_ms)
         garbage = judge(

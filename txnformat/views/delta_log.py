@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from txnformat import keys
 from txnformat.core.state import TopicState
-from txnformat.errors import ConflictError, StorageError
+from txnformat.errors import ConflictError, CorruptDataError, StorageError
 from txnformat.protocol.effects import CreateObject, DrawUniform, PutObject, ReadClock, Sleep, Steps, Times
 from txnformat.protocol.reads import get_object, list_keys, make_durable
 from txnformat.protocol.view import waited
@@ -40,6 +40,8 @@ class Found(NamedTuple):
     table: DeltaTable
     foreign: int | None = None
     """The first version that another program wrote, of those that were read; None: there is none."""
+    undecoded: CorruptDataError | None = None
+    """About the first version that cannot be decoded, so that the table lacks what it says; None: there is none."""
 
 
 def follow_table(known: DeltaTable, directory: str, topic_id: str, *, strict: bool = True) -> Steps[Found]:
@@ -55,7 +57,7 @@ def follow_table(known: DeltaTable, directory: str, topic_id: str, *, strict: bo
     if after is not None and numbers != list(range(known.version + 1, known.version + 1 + len(numbers))):
         # Others have published so often meanwhile that versions are gone, or the log was made anew.
         return (yield from follow_table(DeltaTable(), directory, topic_id, strict=strict))
-    table, foreign = known, None
+    table, foreign, undecoded = known, None, None
     if after is None:
         table = yield from _from_checkpoint(directory, topic_id, names)
         numbers = [number for number in numbers if number > table.version]
@@ -70,10 +72,10 @@ def follow_table(known: DeltaTable, directory: str, topic_id: str, *, strict: bo
         lines: Sequence[Line]
         try:
             lines = decode_version(data, key)
-        except Exception:
+        except CorruptDataError as error:
             if strict:
                 raise
-            lines = []
+            lines, undecoded = [], undecoded or error
         if not is_ours(lines):
             if strict:
                 raise _changed(directory, topic_id, "another program wrote a version", number)
@@ -83,7 +85,7 @@ def follow_table(known: DeltaTable, directory: str, topic_id: str, *, strict: bo
     if strict and table.version >= 0:
         _check(table, directory, topic_id)
     checkpoints = [name.version for name in names if name.is_checkpoint and name.version <= table.version]
-    return Found(replace(table, checkpoint=max([table.checkpoint, *checkpoints])), foreign)
+    return Found(replace(table, checkpoint=max([table.checkpoint, *checkpoints])), foreign, undecoded)
 
 
 def _names(prefix: str, after: str | None) -> Steps[list[keys.DeltaName]]:
@@ -149,7 +151,9 @@ def create_once(key: str, data: bytes) -> Steps[bytes]:
             error = failed
         now: Times = yield ReadClock()
         left_ms = PATIENCE_MS - waited(begun, now)
-        if left_ms <= 0 or (error is not None and not error.transient):
+        if error is not None and not error.transient:
+            raise error
+        if left_ms <= 0:
             raise StorageError(
                 "an object of a view could not be written, or nothing says whether it was",
                 hint="publish again: that is harmless, whatever became of it",

@@ -91,8 +91,6 @@ class Change(NamedTuple):
     added: int
     """Files."""
     removed: int
-    is_rearranged: bool
-    """The files that go hold the same records as older records of the files that come."""
 
 
 def folded(table: DeltaTable, topic_id: str, versions: Iterable[tuple[int, Sequence[Line]]]) -> DeltaTable:
@@ -175,7 +173,7 @@ def change_of(
         for path in gone
     ]
     lines += [Line(add=_add(one, table, now_ms, rearranged=rearranged)) for one in new]
-    return Change(lines, len(new), len(gone), rearranged and bool(gone))
+    return Change(lines, len(new), len(gone))
 
 
 def _add(one: Wanted, table: DeltaTable, now_ms: int, *, rearranged: bool) -> Add:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.integration.views.published import actions, check, fresh, rows
 from tests.integration.views.tables import SCHEMA, path_of, write
 from txnformat import keys
+from txnformat.store.local import LocalStore
 from txnlog import (
     ConflictError,
     InvalidInputError,
@@ -22,6 +22,7 @@ from txnlog import (
     StorageError,
     TxnLog,
 )
+from txnlog_testing.stores.faulty import FaultyStore
 
 
 def test_there_is_a_clear_answer_before_the_first_publication(log: TxnLog) -> None:
@@ -163,15 +164,18 @@ def test_nothing_to_publish_and_unknown_topics_are_refused(tmp_path: Path) -> No
     assert missing.value.kind == "unknown-topic"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_root_that_cannot_be_written_to_is_a_clear_error(log: TxnLog) -> None:
+@pytest.mark.parametrize("refused", ["/_delta_log/", keys.VIEWS_PREFIX])
+def test_a_root_that_cannot_be_written_to_is_a_clear_error(log: TxnLog, refused: str) -> None:
+    def before_create(key: str) -> None:
+        if refused in key:
+            raise StorageError("permission denied", kind="permission-denied", object=key)
+
+    store = FaultyStore(LocalStore(log.url.removeprefix("file://")), before_create=before_create)
     log.committer.seal()
-    directory = Path(log.url.removeprefix("file://")) / log.state.topic("t").directory
-    mode = directory.stat().st_mode
-    directory.chmod(0o500)
-    try:
-        with pytest.raises(StorageError, match="_delta_log"):
-            fresh(log).publish()
-    finally:
-        directory.chmod(mode)
+    entry = log.refresh().entry
+    with pytest.raises(StorageError, match=refused) as caught:
+        fresh(log, store).publish()
+    assert caught.value.kind == "permission-denied"
+    assert log.refresh().entry == entry
     assert log.publish().topics[0].version == 0
+    check(log)

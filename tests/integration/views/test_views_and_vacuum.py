@@ -136,6 +136,19 @@ def test_a_table_that_cannot_be_read_holds_all_files_of_its_topic(world: World) 
     assert before <= world.files()
 
 
+def test_a_version_that_cannot_be_decoded_holds_all_files_of_its_topic(world: World) -> None:
+    """The version may name files that the log no longer has: a reader that has it may still use them."""
+    world.log.publish()
+    world.log.compact("t", min_lag_ms=0)
+    directory = world.log.state.topic("t").directory
+    world.store.create(keys.delta_version_key(directory, 1), b"no JSON")
+    world.log.compact("t", min_lag_ms=0)
+    before = world.files()
+    world.clock.sleep(4 * DAY_S)
+    assert "cannot be read" in world.vacuums()
+    assert before <= world.files()
+
+
 def test_a_version_of_another_program_is_told(world: World) -> None:
     world.log.publish()
     directory = world.log.state.topic("t").directory

@@ -279,6 +279,8 @@ def test_errors_name_what_is_wrong(spark: Any, log: TxnLog, path: str) -> None:
         read_table(None, path, "numbers")  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="native_bytes_min is 'x'"):
         read_table(spark, path, "numbers", native_bytes_min="x")
+    with pytest.raises(InvalidInputError, match="there is no parameter 'colums', expected one of columns, "):
+        read_table(spark, path, "numbers", colums=["n"])
     plan = plan_table(spark, path, "numbers", native_bytes_min=0)
     for file in Path(path).glob("numbers-*/data/*.parquet"):
         file.unlink()

@@ -10,13 +10,14 @@ import logging
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from txnformat import keys
 from txnformat.admin.compaction import compact_parts, seal_and_list
 from txnformat.admin.topics import DamagedTopic
 from txnformat.arguments import check_flags, is_text, items
 from txnformat.client.committer import Committer
+from txnformat.core.sealing.segment_list import SegmentPart
 from txnformat.core.state import LIFECYCLE, LogState, TopicState
 from txnformat.core.topics.settings import value_of
 from txnformat.errors import (
@@ -78,9 +79,9 @@ class PublishedTopic:
     """This call made the version: there was something to change."""
     files: int
     added: int
-    """Files that the version adds, and"""
+    """Files that this call added."""
     removed: int
-    """files that it removes."""
+    """Files that this call removed."""
     superseded_by: int | None = None
     """A later entry that another process has published meanwhile."""
 
@@ -402,11 +403,10 @@ def _sources(
     sidecars: SidecarCache, state: LogState, parts: Sequence[PartOf], *, together: bool
 ) -> Iterator[Source]:
     """Yield the parts as they are listed in a state; ``together``: those as one that follow each other in one list."""
-    by_key = groupby(parts, lambda one: one.key)
-    for key, some in by_key:
+    for key, some in groupby(parts, lambda one: one.key):
         starts = {one.part.range.start for one in some}
         for named in state.segment_lists:
-            run: list[Any] = []
+            run: list[SegmentPart] = []
             for part in sidecars.listed(named, state, key):
                 is_wanted = part.range.start in starts and part.range.end > state.partition(key).log_start
                 if is_wanted and (together or not run):

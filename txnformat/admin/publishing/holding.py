@@ -11,7 +11,6 @@ from txnformat.core.state import LogState, TopicState
 from txnformat.core.topics.settings import SETTINGS, value_of
 from txnformat.errors import ConflictError, CorruptDataError
 from txnformat.protocol.cuts import last_entry_at
-from txnformat.store.base import ObjectInfo
 from txnformat.views.delta_log import follow_table
 from txnformat.views.delta_table import DeltaTable, without_tombstones
 
@@ -27,7 +26,7 @@ class Published:
     directories: set[str] = field(default_factory=set)
     """Directories of topics whose table cannot be read: all of their files are held."""
     manifests_from: int = 0
-    """Manifests of this entry and later ones are kept, and the newest one."""
+    """Manifests of this entry and later ones are kept."""
     notes: list[str] = field(default_factory=list)
 
     def holds(self, key: str) -> bool:
@@ -39,15 +38,16 @@ class Published:
         )
 
 
-def published(committer: Committer, state: LogState, objects: Iterable[ObjectInfo], now_ms: int) -> Published:
-    """Return what views hold back at a time of the store. ``objects``: all of the root.
+def published(committer: Committer, state: LogState, of_views: Iterable[str], now_ms: int) -> Published:
+    """Return what views hold back at a time of the store. ``of_views``: the keys of the root that may be those of views.
 
     While a topic has an erasure that is not complete, older versions of its table hold nothing back.
     Requests: for each topic with a table 1 LIST, and 1 GET for its newest checkpoint and each version since.
     """
     found = Published()
+    listed = list(of_views)
     topics = {topic.directory: topic for topic in state.topics.values()}
-    names = [name for info in objects if (name := keys.delta_name(info.key)) is not None]
+    names = [name for key in listed if (name := keys.delta_name(key)) is not None]
     erasing = {one.topic_id for one in state.erasures.values() if one.complete_entry < 0}
     holds = [0]
     for directory in sorted({name.directory for name in names} & topics.keys()):
@@ -57,7 +57,9 @@ def published(committer: Committer, state: LogState, objects: Iterable[ObjectInf
         before_ms = now_ms + 1 if topic.topic_id in erasing else now_ms - hold_ms
         try:
             steps = follow_table(DeltaTable(), directory, topic.topic_id, strict=False)
-            table, foreign = committer.read(steps)
+            table, foreign, undecoded = committer.read(steps)
+            if undecoded is not None:
+                raise undecoded
         except (ConflictError, CorruptDataError) as error:
             found.directories.add(directory)
             found.notes.append(
@@ -69,9 +71,10 @@ def published(committer: Committer, state: LogState, objects: Iterable[ObjectInf
         found.files.update(f"{directory}/{path}" for path in paths)
         if foreign is not None:
             found.notes.append(_foreign(topic, foreign))
-    if any(keys.manifest_name(info.key) is not None for info in objects):
+    entries = [one.entry for key in listed if (one := keys.manifest_name(key)) is not None]
+    if entries:
         hold_ms = max(holds) or int(SETTINGS["publish.hold.ms"].default)
-        found.manifests_from = committer.read(last_entry_at(state, now_ms - hold_ms))
+        found.manifests_from = min(max(entries), committer.read(last_entry_at(state, now_ms - hold_ms)))
     return found
 
 
