@@ -279,13 +279,16 @@ def test_errors_name_what_is_wrong(spark: Any, log: TxnLog, path: str) -> None:
         read_table(None, path, "numbers")  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="native_bytes_min is 'x'"):
         read_table(spark, path, "numbers", native_bytes_min="x")
-    with pytest.raises(InvalidInputError, match="there is no parameter 'colums', expected one of columns, "):
-        read_table(spark, path, "numbers", colums=["n"])
+    with pytest.raises(
+        InvalidInputError, match="there is no parameter 'sorted_by', expected one of columns, "
+    ):
+        read_table(spark, path, "numbers", sorted_by=["n"])
     plan = plan_table(spark, path, "numbers", native_bytes_min=0)
     for file in Path(path).glob("numbers-*/data/*.parquet"):
         file.unlink()
     with pytest.raises(StorageError, match="PATH_NOT_FOUND") as caught:
         plan.frame()
     assert caught.value.kind == "spark-cannot-read"
+    read_table(spark, path, "numbers", native=False)  # the session knows the format from here on
     with pytest.raises(Exception, match="TXNLOG_INVALID_OPTION"):
         spark.read.format("txnlog_rest").load(path)
