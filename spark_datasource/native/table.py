@@ -193,7 +193,7 @@ class TablePlan:
 
 
 class TableOptions(TypedDict, total=False):
-    """What a read of tables may be told; see :func:`txnlog.spark.read_table`."""
+    """Parameters of a read of tables; see :func:`txnlog.spark.read_table`."""
 
     isolation: str | IsolationLevel | None
     start: OffsetSpec
