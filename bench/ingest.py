@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from bench import shapes
 from bench.table import Benchmark, Context, Measurement, Row, ratio, take_turns
+from txnformat.segments.dictionaries import columns_that_repeat
 from txnlog import Producer, TxnLog
 
 __all__ = ["BENCHMARKS"]
@@ -66,6 +67,7 @@ def _write_table(fresh: _Folders, table: pa.Table, row_group_rows: int, *, sync:
         row_group_size=row_group_rows,
         compression="zstd",
         compression_level=1,
+        use_dictionary=columns_that_repeat(table),
         write_page_checksum=True,
         store_schema=True,
     )

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from demo.source import FLIGHTS_SCHEMA, read_flights
+from txnformat.segments.dictionaries import columns_that_repeat
 from txnlog import Producer, TxnLog
 
 __all__ = [
@@ -128,5 +129,9 @@ def write_parquet(folder: Path, blocks: Iterator[pa.Table], *, aborted_of_ten: i
     for number, block in enumerate(blocks):
         if not is_aborted(number, aborted_of_ten):
             pq.write_table(
-                block, folder / f"part-{number:05d}.parquet", compression="zstd", compression_level=1
+                block,
+                folder / f"part-{number:05d}.parquet",
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=columns_that_repeat(block),
             )

@@ -44,8 +44,6 @@ PIECES_MIN = 4
 """and by their bytes a row group has at least so many such pieces."""
 RANGES_MAX = 1_000
 """Most sources of one file: each is a range of the entry that names it."""
-SAMPLE_ROWS = 16_384
-"""Rows of a file's first row group that say which columns get dictionaries."""
 
 
 class Source(NamedTuple):
@@ -253,7 +251,6 @@ class CompactedFiles:
                 key,
                 self._schema,
                 is_compressed=compresses,
-                plain=_plain_columns(table),
                 indexing=self._indexing,
             )
         batch = self._writer.write_batch(partition, table)
@@ -281,17 +278,6 @@ def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch
             together, rows, size = [], 0, 0
     if together:
         yield together
-
-
-def _plain_columns(table: pa.Table) -> list[str]:
-    """Return the columns whose values do not repeat: a dictionary would have them all, beside a number for each."""
-    sample = table.slice(0, SAMPLE_ROWS)
-    return [
-        name
-        for name in table.column_names
-        if not sample.schema.field(name).type.num_fields
-        and 2 * len(pc.unique(sample.column(name))) > sample.num_rows
-    ]
 
 
 def _run(file: int, batch: BatchRecord, table: pa.Table, times: _LogTimes) -> Rows:

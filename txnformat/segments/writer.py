@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ import pyarrow.types as pt
 from txnformat.columns.arrow_sizes import OfSchema, bytes_at_most
 from txnformat.errors import InternalError, InvalidInputError
 from txnformat.forking import renew_after_fork
+from txnformat.segments.dictionaries import columns_that_repeat
 from txnformat.segments.footer import CHUNK_CRC32_KEY, TAIL_BYTES
 from txnformat.segments.footer_shape import LISTS_BYTES_MAX, LISTS_RATIO_MAX, Leaf, leaf_count, shape_of
 from txnformat.segments.sinks import StreamSink, WholeSink
@@ -61,11 +62,6 @@ PAGES_BYTES = 32 * 1024 * 1024
 """A reader may hold a page of each column at a time, and bounds what they take (:mod:`txnformat.segments.pages`): so wide tables have small pages, but
 none of less than PAGE_BYTES_MIN."""
 PAGE_BYTES, PAGE_BYTES_MIN = 1024 * 1024, 4096
-
-DICTIONARY_ROWS_MIN = 4096
-"""Files whose first batch has fewer rows are written without dictionaries: they would save little, and cost a
-third of the time of a small commit."""
-
 
 BLOOM_FALSE_POSITIVES = 0.01
 """How often a filter says of a value that it may be there and it is not."""
@@ -219,7 +215,7 @@ class SegmentFileWriter:
     timestamps. ``file``: index of this file among those of the same append; goes into the batch records. ``row_group_bytes_max``:
     a larger batch becomes several row groups. By default ROW_GROUP_BYTES_MAX, with lists LISTS_ROW_GROUP_BYTES_MAX. ``is_small``:
     all batches together are at most SMALL_BYTES in memory: nothing goes to the upload before :meth:`close`. ``is_compressed``:
-    False for batches that are uneven (:func:`is_uneven`). ``plain``: columns without dictionaries, for their values do not repeat.
+    False for batches that are uneven (:func:`is_uneven`).
     ``indexing``: the file gets a page index, and perhaps Bloom filters; None: it does not.
     """
 
@@ -235,7 +231,6 @@ class SegmentFileWriter:
         row_group_bytes_max: int | None = None,
         is_compressed: bool = True,
         compression_level: int = COMPRESSION_LEVEL,
-        plain: Collection[str] = (),
         indexing: Indexing | None = None,
     ) -> None:
         self._out = out
@@ -246,7 +241,6 @@ class SegmentFileWriter:
         self._bounds = _bounds(schema, row_group_bytes_max)
         self._is_compressed = is_compressed
         self._compression_level = compression_level
-        self._plain = {name.encode() for name in plain}
         self._indexing = indexing
         self._parquet: Any = None
         self._sink: StreamSink | WholeSink = WholeSink(out) if is_small else StreamSink(out)
@@ -290,7 +284,7 @@ class SegmentFileWriter:
         groups = _row_groups(table, self._bounds)
         smallest, largest = self._timestamps(table)
         try:
-            parquet = self._opened(rows)
+            parquet = self._opened(table)
             before = self._sink.size
             if all(count == groups[0][1] for _, count in groups[:-1]) and groups[-1][1] <= groups[0][1]:
                 parquet.write_table(table, row_group_size=groups[0][1])
@@ -355,15 +349,15 @@ class SegmentFileWriter:
         if self._ended:
             raise InternalError("the segment file was closed, aborted, or failed before", object=self._key)
 
-    def _opened(self, first_batch_rows: int) -> Any:
-        """Return pyarrow's writer, made at the first call: only then the size of a batch is known."""
+    def _opened(self, first_batch: pa.Table) -> Any:
+        """Return pyarrow's writer, made at the first call: the first batch says which columns get dictionaries."""
         if self._parquet is None:
             self._parquet = pq.ParquetWriter(
                 self._sink.target(),
                 self._schema,
                 compression="zstd" if self._is_compressed else "none",
                 compression_level=self._compression_level if self._is_compressed else None,
-                use_dictionary=self._dictionaries(first_batch_rows),
+                use_dictionary=columns_that_repeat(first_batch) if self._is_compressed else False,
                 data_page_size=max(PAGE_BYTES_MIN, min(PAGE_BYTES, PAGES_BYTES // max(1, len(self._schema)))),
                 store_schema=True,
                 write_page_checksum=True,
@@ -378,14 +372,6 @@ class SegmentFileWriter:
             return {}
         options = {"ndv": self._indexing.distinct_max, "fpp": BLOOM_FALSE_POSITIVES}
         return {"bloom_filter_options": dict.fromkeys(self._indexing.bloom_columns, options)}
-
-    def _dictionaries(self, first_batch_rows: int) -> bool | list[str]:
-        if not self._is_compressed or first_batch_rows < DICTIONARY_ROWS_MIN:
-            return False
-        if not self._plain:
-            return True
-        paths = (leaf.path for leaf in shape_of(self._schema).leaves)
-        return [b".".join(path).decode() for path in paths if path[0] not in self._plain]
 
     def _timestamps(self, table: pa.Table) -> tuple[int, int]:
         """Return the smallest and largest timestamp, ms since the epoch, both rounded down."""
@@ -403,7 +389,7 @@ class SegmentFileWriter:
         # the place of their checksums. Values of columns stand before it in a footer, hence the last occurrence.
         digits = 8 * self._row_groups * self._bounds.columns
         blank = b"?" * digits
-        parquet = self._opened(0)
+        parquet = self._opened(self._schema.empty_table())
         parquet.add_key_value_metadata({CHUNK_CRC32_KEY: blank})
         self._sink.hold()
         parquet.close()
