@@ -6,7 +6,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo demo-s3 test quick check cover lint format types layers bench bench-scale bench-folds bench-open bench-compaction bench-scan cost memory mutations kill-rounds erasure limits fuzz power-cuts interrupts interrupt-points chaos chaos-pipeline simulate campaigns replay smoke-versions versions delta-tables docs changelog lock audit sbom min-deps clean
+.PHONY: help setup demo demo-s3 test quick check cover lint format types layers bench bench-scale bench-folds bench-open bench-compaction bench-scan cost memory mutations kill-rounds erasure limits fuzz power-cuts interrupts interrupt-points chaos chaos-pipeline simulate campaigns replay smoke-versions versions delta-tables docs changelog lock audit sbom release min-deps clean
 
 ifdef PYTHON
 export PYTHON
@@ -141,6 +141,9 @@ lock:  ## Write the locks: each pin of requirements-*.txt with the SHA-256 of it
 
 audit:  ## Known advisories about what is locked; fails for those that have a mended version
 	@$(RUN) scripts/audit.py
+
+release:  ## sdist, wheel and SBOM in dist/, tried in an empty environment; VERSION=0.2.0 also checks and tags the commit
+	@$(RUN) -m scripts.release $(if $(VERSION),--tag $(VERSION))
 
 sbom:  ## What txnlog runs with, as CycloneDX, in txnlog.cdx.json
 	@$(RUN) scripts/sbom.py

@@ -23,10 +23,10 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def own_requirements() -> list[str]:
-    """Return what setup.cfg requires."""
+    """Return what setup.cfg requires, for S3 as well."""
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg", encoding="utf-8")
-    return config["options"]["install_requires"].split()
+    return [*config["options"]["install_requires"].split(), *config["options.extras_require"]["s3"].split()]
 
 
 def closure(lines: list[str]) -> dict[str, Distribution]:

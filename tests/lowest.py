@@ -56,10 +56,10 @@ NEEDS_MORE = (
 
 
 def lowest() -> dict[str, str]:
-    """Return each dependency of setup.cfg with the lowest version that it allows."""
+    """Return each dependency of setup.cfg, those of S3 included, with the lowest version that it allows."""
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg", encoding="utf-8")
-    lines = config["options"]["install_requires"].split()
+    lines = [*config["options"]["install_requires"].split(), *config["options.extras_require"]["s3"].split()]
     found = (re.fullmatch(r"([\w.-]+)>=([\w.]+)", line) for line in lines)
     return {match[1]: match[2] for match in found if match}
 

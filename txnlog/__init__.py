@@ -12,6 +12,10 @@ from importlib import import_module
 from pkgutil import get_data
 from typing import Any
 
+from txnlog.neighbours import check_neighbours
+
+check_neighbours(__path__[0])
+
 _MODULES = {
     alias.name: node.module
     for node in ast.parse(get_data(__name__, "__init__.pyi") or b"").body

@@ -1,4 +1,4 @@
-"""What dictionaries of values that do not repeat cost a reader: the same rows by Spark's Parquet source, and by pyarrow."""
+"""The cost of dictionaries of values that do not repeat, for a reader: the same rows by Spark's Parquet source, and by pyarrow."""
 
 from __future__ import annotations
 

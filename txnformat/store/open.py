@@ -73,9 +73,7 @@ def open_store(
     match = None if isinstance(location, Path) else _SCHEME.match(text)
     scheme = "file" if match is None else match[1].lower()
     if scheme in _S3_SCHEMES:
-        from txnformat.store.s3.store import S3Store  # heavy, and of no use to those who stay local
-
-        return S3Store(text, storage_options, clock)
+        return _s3_store(text, clock, storage_options)
     if scheme == "file":
         follow = follows_symlinks(storage_options or {})
         return _local_store(_file_path(text) if match else text, clock, follow)
@@ -88,6 +86,20 @@ def open_store(
         hint="use s3://bucket/path, a path on a local disk or file:///path",
         scheme=scheme,
     )
+
+
+def _s3_store(text: str, clock: Clock | None, options: Mapping[str, str] | None) -> ObjectStore:
+    try:
+        from txnformat.store.s3.store import S3Store  # heavy, and of no use to those who stay local
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("txnformat"):
+            raise
+        raise UnsupportedStoreError(
+            f"S3 needs a package that is not installed: {error.name.partition('.')[0]}",
+            hint="pip install 'txnlog[s3]' for the Python that runs this; for Spark on its executors, too",
+            scheme="s3",
+        ) from None
+    return S3Store(text, options, clock)
 
 
 def _check_no_mount(text: str) -> None:

@@ -23,7 +23,6 @@ from txnformat.errors import (
     StorageError,
 )
 from txnformat.persistent import replace
-from txnformat.segments.dictionaries import DICTIONARY_ROWS_MIN, SAMPLE_ROWS
 from txnformat.segments.footer import FooterError
 from txnformat.segments.footer_schema import decode_schema
 from txnformat.segments.ranged_file import RangedFile
@@ -191,56 +190,6 @@ def test_values_that_look_like_the_place_of_the_checksums_stay_as_they_are() -> 
     footer = pq.read_metadata(pa.BufferReader(store.get(KEY)))
     assert footer.row_group(0).column(0).statistics.min == "????????"
     assert read(store, file, table.schema, [0]).equals(table)
-
-
-def test_small_files_go_without_dictionaries_and_large_ones_have_them() -> None:
-    for rows, expected in ((DICTIONARY_ROWS_MIN - 1, False), (DICTIONARY_ROWS_MIN, True)):
-        store = MemoryStore()
-        write(store, [pa.table({"c": ["x"] * rows})])
-        footer = pq.read_metadata(pa.BufferReader(store.get(KEY) or b""))
-        assert footer.row_group(0).column(0).has_dictionary_page is expected
-
-
-def test_columns_whose_values_do_not_repeat_go_without_dictionaries() -> None:
-    rows = SAMPLE_ROWS
-    half = [number // 2 for number in range(rows)]
-    more = [*half[:-1], rows]
-    table = pa.table(
-        {
-            "half": half,
-            "more than half": more,
-            "nulls count for nothing": pa.array([None] * (rows - 2) + [1, 2], pa.int64()),
-            "struct": pa.array([{"alike": 1, "own": number} for number in range(rows)]),
-            "list": pa.array([[number, number] for number in range(rows)]),
-            "map": pa.array(
-                [[("key", float(number))] for number in range(rows)], pa.map_(pa.string(), pa.float64())
-            ),
-            "no values": pa.array([[] for _ in range(rows)], pa.list_(pa.string())),
-        }
-    )
-    store = MemoryStore()
-    write(store, [table])
-    group = pq.read_metadata(pa.BufferReader(store.get(KEY) or b"")).row_group(0)
-    columns = [group.column(index) for index in range(group.num_columns)]
-    assert {column.path_in_schema: column.has_dictionary_page for column in columns} == {
-        "half": True,
-        "more than half": False,
-        "nulls count for nothing": False,
-        "struct.alike": True,
-        "struct.own": False,
-        "list.list.element": True,
-        "map.key_value.key": True,
-        "map.key_value.value": False,
-        "no values.list.element": True,
-    }
-
-
-def test_only_the_first_rows_of_the_first_batch_say_which_columns_get_dictionaries() -> None:
-    store = MemoryStore()
-    alike, own = [1] * SAMPLE_ROWS, list(range(SAMPLE_ROWS))
-    write(store, [pa.table({"c": alike + own + own}), pa.table({"c": own})])
-    footer = pq.read_metadata(pa.BufferReader(store.get(KEY) or b""))
-    assert [footer.row_group(index).column(0).has_dictionary_page for index in (0, 1)] == [True, True]
 
 
 @pytest.mark.parametrize(

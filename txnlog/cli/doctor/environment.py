@@ -73,7 +73,7 @@ def _check_s3fs(version: str | None, root: str | None) -> Check:
     needed = root is not None and re.match(r"s3[an]?://", root) is not None
     found = version or "not installed: needed for s3:// only"
     return (
-        AREA.problem("s3fs", found, "pip install s3fs")
+        AREA.problem("s3fs", found, "pip install 'txnlog[s3]'")
         if version is None and needed
         else AREA.ok("s3fs", found)
     )
