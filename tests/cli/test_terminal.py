@@ -83,6 +83,8 @@ SHOWN = {
     "erase": ["erase", "t", "--where", f"\"{EVIL}\" = 'x'", "--requested-by", EVIL],
     "delete-topic": ["delete-topic", "t", "--yes"],
     "metrics": ["metrics"],
+    "report": ["report", "--output", "REPORT"],
+    "ui": ["ui", "--port", "0", "--for", "0s"],
     "completion": ["completion", "bash"],
 }
 """Each command as people call it; the log has hostile names and values wherever it takes them."""
