@@ -65,7 +65,7 @@ class Transaction(msgspec.Struct, frozen=True):
     """Records without offsets."""
     prepared_entry: int | None = None
     end_entry: int | None = None
-    """None: it is open at the document's entry."""
+    """The entry that ended it. If None, it is open at the document's entry."""
     end_ms: int | None = None
     outcome: str = "open"
     """At the document's entry: "open", "prepared", "late" (its timeout is over), "committed", "aborted", or "plain": records without a transaction."""
@@ -243,7 +243,7 @@ class Document(msgspec.Struct, frozen=True):
     group_names: tuple[str, ...]
     topics: tuple[TopicView, ...]
     open: tuple[OpenTransaction, ...]
-    """By how much they hold back, most first."""
+    """Open transactions, those first that hold back most."""
     groups: tuple[GroupView, ...]
     storage: StorageView
     objects: tuple[ObjectKind, ...]

@@ -81,7 +81,7 @@ def _written(timeline: Timeline, output: Path) -> int:
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Address to listen at. Whatever can reach another address than 127.0.0.1 can read names and offsets of the log.",
+    help="Address to listen at. Machines that reach another address than 127.0.0.1 can read names and offsets of the log.",
 )
 @click.option(
     "--port",

@@ -46,7 +46,7 @@ HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
     "cache-control": "no-store",
 }
-"""Of every answer."""
+"""Headers of every answer."""
 
 
 class _Guard:
