@@ -90,7 +90,7 @@ def main() -> int:
         with _log(Path(folder) / "log") as log:
             log.timeline().save(report)
         for screen, name, height in (
-            (WIDE, "desktop", 1_120),
+            (WIDE, "desktop", 1_250),
             (WIDE._replace(dark=True), "desktop-dark", 640),
             (NARROW, "phone", 900),
         ):
