@@ -208,6 +208,7 @@ def test_the_server_answers_its_own_page_and_refuses_all_else(busy: TxnLog) -> N
             (405, {"method": "PUT", "path": "/api/document?entry=1"}),
             (405, {"method": "DELETE"}),
             (405, {"method": "OPTIONS"}),
+            (405, {"method": "POST", "path": "/nothing"}),
             (404, {"path": "/nothing"}),
             (404, {"path": "/api/document?entry=99"}),
             (400, {"path": "/api/document?entry=-1"}),

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from tests.integration.clients.failing import rows
 from tests.integration.upkeep.truncation_world import BOUNDARY, TruncationWorld, one_by_one
 from txnformat import keys
+from txnformat.core.entry import decode_entry, encode_entry
 from txnformat.core.snapshot.codec import state_digest
 from txnformat.core.state import LogState
 from txnformat.looking import past
 from txnformat.looking.past import read_reach, state_after
+from txnformat.looking.timeline import Window
 from txnformat.store.requests import KeyClass, RequestKind
-from txnlog import NotFoundError, Producer, TxnLog
+from txnlog import CorruptDataError, NotFoundError, Producer, TxnLog
 from txnlog_testing.stores.counting import CountingStore
 
 
@@ -64,6 +67,23 @@ def test_a_snapshot_saves_the_entries_before_it(world: TruncationWorld) -> None:
         state_of(log, entry)
     assert measured.counts.count(RequestKind.GET, KeyClass.SNAPSHOT) == 1
     assert measured.counts.count(RequestKind.GET) <= 5
+
+
+def test_an_older_snapshot_is_told_from_the_newer_ones(world: TruncationWorld) -> None:
+    """The state names the two newest; of others the entry that names them is looked for."""
+    log = world.opened()
+    log.committer.write_snapshot()
+    oldest = log.refresh().checkpoints[-1]
+    for _ in range(3):
+        log.committer.write_snapshot()
+    counting = CountingStore(world.store)
+    log = world.opened(counting)
+    assert oldest.entry < log.state.checkpoints[0].entry
+    with counting.measure() as measured:
+        state = state_of(log, oldest.entry)
+    assert state.entry == oldest.entry
+    assert measured.counts.count(RequestKind.GET, KeyClass.SNAPSHOT) == 1
+    assert measured.counts.count(RequestKind.GET, KeyClass.FORMAT) == 0  # it did not begin with an empty log
 
 
 def test_a_snapshot_that_no_entry_names_means_nothing(world: TruncationWorld) -> None:
@@ -119,9 +139,14 @@ def test_a_state_too_far_from_what_is_stored_is_refused(
     world: TruncationWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = world.opened()
+    monkeypatch.setattr(past, "FOLD_MAX", 50)
+    behind = log.state.checkpoints[0].entry
+    assert state_of(log, behind + 50).entry == behind + 50
+    with pytest.raises(NotFoundError) as behind_one:
+        state_of(log, behind + 51)
+    assert behind_one.value.kind == "state-too-far"
     for one in world.store.list(keys.SNAPSHOT_PREFIX):
         world.store.delete(one.key)
-    monkeypatch.setattr(past, "FOLD_MAX", 50)
     assert log.timeline(version_as_of=49, entries=10).document.entry == 49
     with pytest.raises(NotFoundError) as far:
         log.timeline(version_as_of=150, entries=10)
@@ -129,6 +154,18 @@ def test_a_state_too_far_from_what_is_stored_is_refused(
     shown = log.timeline(entries=10).document
     assert (shown.entry, shown.entries) == (log.state.entry, ())
     assert "too many entries" in shown.notes[0]
+
+
+def test_entries_that_lead_elsewhere_than_to_the_newest_are_refused(world: TruncationWorld) -> None:
+    """The last entry's slot holds another one that fits: nothing after it says so but the state that the log has folded."""
+    log = world.opened()
+    newest = log.state.entry
+    key = keys.entry_key(newest)
+    entry = decode_entry(world.store.get(key) or b"", newest)
+    world.store.put(key, encode_entry(structs.replace(entry, engine="another")))
+    with pytest.raises(CorruptDataError) as broken:
+        Window(log.committer)
+    assert broken.value.kind == "broken-chain"
 
 
 def test_old_entries_are_read_by_bundles(world: TruncationWorld) -> None:

@@ -240,6 +240,13 @@ def test_bounds_leave_the_oldest_out_and_say_so(world: World, monkeypatch: pytes
     assert [note.partition(" ")[0] for note in shown.notes] == ["2", "the"]
 
 
+def test_runs_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collecting, "RUNS_MAX", 5)
+    shown = document(world.opened())
+    ended = [one for one in shown.transactions if one.end_entry is not None]
+    assert 0 < sum(len(one.runs) for one in ended) <= 5
+
+
 def test_samples_are_bounded_and_spread(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     with Producer(world.log) as producer:
