@@ -158,9 +158,10 @@ def test_the_served_page_follows_and_goes_back(browser: Chromium, tab: Tab, root
 def test_a_transaction_becomes_late_without_an_entry(tab: Tab, tmp_path: Path) -> None:
     with TxnLog.create(tmp_path / "log") as log:
         log.create_topic("payments", pa.schema([("id", pa.int64())]))
-        leave_open(log, "slow", "payments", transaction_timeout_ms=1_500)
-    with served(tmp_path / "log", "--every", "100") as url:
+    with served(tmp_path / "log", "--every", "100") as url, TxnLog.open(tmp_path / "log") as log:
         tab.open(url)
+        leave_open(log, "slow", "payments", transaction_timeout_ms=1_500)
+        tab.wait("document.querySelector('#timeline .held')")
         tab.wait("document.querySelector('#timeline .held.late')")
         assert "end-expired" in go_to(tab, "timeline")
 
