@@ -103,9 +103,9 @@ def page(document: Document, *, every_ms: int | None = None) -> str:
 <span id="fault" class="fault" role="alert"></span>
 </div></div>
 <main id="main" tabindex="-1">
+<div id="notes"></div>
 {sections}
 <noscript>{_table(document)}</noscript>
-<div id="notes"></div>
 </main>
 <footer id="foot"></footer>
 <script type="application/json" id="document">{script_json(document)}</script>
