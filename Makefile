@@ -6,7 +6,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo demo-s3 test quick check cover lint format types layers bench bench-scale bench-folds bench-open bench-compaction bench-scan cost memory mutations kill-rounds erasure limits fuzz power-cuts interrupts interrupt-points chaos chaos-pipeline simulate campaigns replay smoke-versions versions delta-tables docs changelog lock audit sbom release min-deps clean
+.PHONY: help setup demo demo-s3 test quick check cover lint format types layers bench bench-scale bench-folds bench-open bench-compaction bench-scan cost memory mutations kill-rounds erasure limits fuzz power-cuts interrupts interrupt-points chaos chaos-pipeline simulate campaigns replay smoke-versions versions delta-tables docs screenshots changelog lock audit sbom release min-deps clean
 
 ifdef PYTHON
 export PYTHON
@@ -45,7 +45,7 @@ demo-s3:  ## The same on S3: starts a SeaweedFS server, and stops it
 	@$(RUN) --java -m demo --s3
 
 test:  ## Run all tests (TESTS=tests/unit narrows, PYTEST_ARGS="-k name" is passed on)
-	@$(RUN) --java -m pytest $(TESTS) --numprocesses=$(PYTEST_WORKERS) --maxprocesses=4 $(PYTEST_ARGS)
+	@$(RUN) --java --chromium -m pytest $(TESTS) --numprocesses=$(PYTEST_WORKERS) --maxprocesses=4 $(PYTEST_ARGS)
 
 quick:  ## Before every commit, in under a minute: ruff, mypy (it keeps what it knows), unit tests of the product
 	@$(RUN) -m ruff check --quiet .
@@ -183,6 +183,9 @@ docs:  ## Build the documentation site in site/; a link that leads nowhere fails
 
 changelog:  ## Show what the next release will say; VERSION=0.2.0 writes it into CHANGELOG.md
 	@$(RUN) -m towncrier build $(if $(VERSION),--yes --version $(VERSION),--draft --version next)
+
+screenshots:  ## Draw the pictures of docs/look.md anew, with a Chromium (docs/img/look-*.png)
+	@$(RUN) --chromium -m tests.browser.screenshots
 
 ##@ Housekeeping
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from rich.console import Console
 from rich.progress import Progress
 
+from txnformat.looking.costs import PRICES
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import RequestKind
 from txnlog import Consumer, Producer, TxnLog
@@ -21,8 +22,6 @@ from txnlog_testing.stores.counting import CountingStore, RequestClass, RequestC
 __all__ = ["PRICES", "WORKLOADS", "Bill", "Workload", "bill", "billed", "dollars", "embedded", "row"]
 
 MONTH_S = 30 * 24 * 3600
-PRICES = {"read": 0.0004, "write": 0.005}
-"""US$ for a thousand requests: S3 Standard's list price in us-east-1. PUT and LIST are billed as writes, DELETE not at all."""
 STORAGE = 0.023
 """US$ for a gigabyte (10 ** 9 bytes) and month, likewise."""
 COMMITS = 2_000

@@ -82,7 +82,9 @@ def run(path: str) -> int:
         ok &= _prove_whole(spark, path, flights)
         picture = OUTPUT / "transactions.png"
         draw(before, after, "flights", _held_partition(before), picture)
+        report = log.timeline().save(OUTPUT / "report.html")
         console.print(f"\nPicture: [bold]{picture}[/]   log: {path}   took {time.monotonic() - began:.0f} s")
+        console.print(f"Open in a browser, with a slider over the log's states: [bold]{report}[/]")
         spark.stop()
     console.print("[bold green]every proof holds[/]" if ok else "[bold red]A PROOF FAILED[/]")
     return 0 if ok else 1

@@ -74,6 +74,7 @@ TOGETHER = (
     "tests/conformance/",
     "tests/meta/",
     "tests/cli/",
+    "tests/browser/",
     "tests/unit/",
 )
 """Files of which each is one piece: their tests share a server, or are so short that handing out single ones would cost more."""

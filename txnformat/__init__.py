@@ -7,6 +7,7 @@ only (``make layers``):
 ``consumers``   Consumer and Subscription: groups, positions, fetching, acknowledgements.
 ``log``         :class:`~txnformat.log.TxnLog`, a log as users hold it; ``log_reads`` is its reading half, ``values``
                 puts large values together again from their chunks.
+``looking``     A log to look at: its transactions as a document, and the page that draws it.
 ``verify``      Derives a log's metadata again from its objects, and reports each difference.
 ``admin``       Describes a log and measures it; tools for the transactions, groups and subscriptions of others.
 ``reading``     Plans a read and returns record batches.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import pyarrow as pa
 
@@ -57,6 +57,7 @@ from txnformat.errors import (
     repr_of,
 )
 from txnformat.log_reads import LogReads
+from txnformat.moments import Moment
 from txnformat.protocol.commit import CommitSettings
 from txnformat.protocol.reads import read_boundary
 from txnformat.reading.sealed import SidecarCache
@@ -67,6 +68,9 @@ from txnformat.verify.log import verify_log
 from txnformat.verify.report import Progress, VerifyReport
 from txnformat.views.delta_table import DeltaTable
 from txnformat.views.manifests import ViewTable, newest_manifest
+
+if TYPE_CHECKING:
+    from txnformat.looking.timeline import Timeline
 
 __all__ = ["TxnLog", "check_log"]
 
@@ -912,6 +916,52 @@ class TxnLog(LogReads):
             An entry is missing, or not the one that the next one follows.
         """
         return read_history(self.refresh(), self.committer.read, limit=limit, start=start)
+
+    def timeline(
+        self,
+        topic: str | None = None,
+        *,
+        version_as_of: int | None = None,
+        timestamp_as_of: Moment | None = None,
+        entries: int = 1_000,
+    ) -> Timeline:
+        """Return the transactions of a window of the log, as a page: a notebook shows it, ``save`` writes it to a file.
+
+        Parameters
+        ----------
+        topic : str, optional
+            The only topic to show; by default all, up to 200 partitions.
+        version_as_of, timestamp_as_of
+            The entry to end with, as of :meth:`read`; by default the newest. Older states can be told while the entries and snapshots that tell them are stored.
+        entries : int
+            Most entries of the window, 1 to 20,000.
+
+        Returns
+        -------
+        Timeline
+            With ``to_json()``, ``to_html()`` and ``save(path)``; in Databricks ``displayHTML(timeline.to_html())``.
+
+        Raises
+        ------
+        NotFoundError
+            Kinds ``unknown-topic``, ``unknown-version``, ``state-gone``, ``state-too-far``.
+        InvalidInputError
+            Kinds ``invalid-version``, ``invalid-timestamp``, ``invalid-entries``.
+
+        Notes
+        -----
+        Requests: 2 LISTs, a snapshot, and the entries from there on: 1 GET each, or 1 per hundred where there are bundles.
+        """
+        from txnformat.looking.timeline import look  # only those who look need it
+
+        return look(
+            self.committer,
+            self.url,
+            topic,
+            version_as_of=version_as_of,
+            timestamp_as_of=timestamp_as_of,
+            entries=entries,
+        )
 
     def metrics(self) -> LogMetrics:
         """Return measures of the log as it is now, and of this process's commits. Requests: 1 GET when nothing is new."""

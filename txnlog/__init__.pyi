@@ -54,6 +54,7 @@ from txnformat.errors import UnsupportedStoreError as UnsupportedStoreError
 from txnformat.errors import UploadExpiredError as UploadExpiredError
 from txnformat.log import TxnLog as TxnLog
 from txnformat.log_reads import LogSnapshot as LogSnapshot
+from txnformat.looking.timeline import Timeline as Timeline
 from txnformat.types import IsolationLevel as IsolationLevel
 from txnformat.types import Outcome as Outcome
 from txnformat.values import WholeRecord as WholeRecord

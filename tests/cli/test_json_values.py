@@ -85,6 +85,8 @@ delete-records jobs --before latest --dry-run
 delete-records jobs --before 0
 delete-topic jobs --yes --force
 metrics
+report --output /dev/null
+ui --port 0 --for 0s
 describe none
 transactions describe none
 """.strip().splitlines()

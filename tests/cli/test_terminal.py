@@ -83,6 +83,8 @@ SHOWN = {
     "erase": ["erase", "t", "--where", f"\"{EVIL}\" = 'x'", "--requested-by", EVIL],
     "delete-topic": ["delete-topic", "t", "--yes"],
     "metrics": ["metrics"],
+    "report": ["report", "--output", "PAGE"],
+    "ui": ["ui", "--port", "0", "--for", "0s"],
     "completion": ["completion", "bash"],
 }
 """Each command as people call it; the log has hostile names and values wherever it takes them."""
@@ -194,7 +196,7 @@ def files(tmp_path: Path) -> dict[str, str]:
     good, bad = tmp_path / f"{EVIL.replace('/', '')}.json", tmp_path / "bad.json"
     good.write_text(json.dumps({"id": 3, EVIL: EVIL, "data": "x"}) + "\n")
     bad.write_text(json.dumps({EVIL: 1, EVIL + "?": EVIL}) + f"\n{EVIL}\n")
-    return {"FILE": str(good), "BAD": str(bad)}
+    return {"FILE": str(good), "BAD": str(bad), "PAGE": str(good.with_suffix(".html"))}
 
 
 def _filled(lines: Sequence[Sequence[str]], files: dict[str, str]) -> list[list[str]]:

@@ -46,6 +46,7 @@ RUN = [
     "docs/quickstart.md",
     "docs/concepts.md",
     "docs/lingering.md",
+    "docs/look.md",
     "docs/subscriptions.md",
     "docs/metrics.md",
     "docs/operations.md",

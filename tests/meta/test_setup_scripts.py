@@ -54,6 +54,27 @@ def test_a_java_home_without_java_is_said_and_passed_over(tmp_path: Path) -> Non
         assert (Path(done.stdout.strip()) / "bin" / "java").is_file()
 
 
+def test_without_a_browser_one_message_says_what_to_install(tmp_path: Path) -> None:
+    """The tests of pages are then skipped: nothing fails."""
+    for name in ("sh", "dirname", "printf", "id"):
+        found = shutil.which(name)
+        if found is not None:
+            (tmp_path / name).symlink_to(found)
+    done = _run(["scripts/find-chromium"], _environment(tmp_path, PATH=str(tmp_path), TXNLOG_CHROMIUM=""))
+    assert (done.returncode, done.stdout) == (0, "")
+    (message,) = done.stderr.splitlines()
+    assert message.startswith("txnlog: no Chromium was found")
+    assert "apt-get install" in message
+
+
+def test_a_browser_that_is_named_is_taken(tmp_path: Path) -> None:
+    program = tmp_path / "browser"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    done = _run(["scripts/find-chromium"], _environment(tmp_path, TXNLOG_CHROMIUM=str(program)))
+    assert (done.returncode, done.stdout) == (0, f"{program}\n")
+
+
 def test_a_python_that_is_none_is_refused_in_one_line(tmp_path: Path) -> None:
     done = _run(["scripts/find-python"], _environment(tmp_path, PYTHON=str(tmp_path / "python")))
     assert done.returncode == 1

@@ -2,7 +2,7 @@
 
 * ``app`` puts the commands together, and is the one place where errors end. Start reading here.
 * ``consume``, ``produce``, ``topics``, ``history``, ``dump``, ``transactions``, ``ending``, ``groups``, ``subscriptions``, ``maintain``, ``metrics``,
-  ``verify`` and ``completion`` are commands; ``doctor``, ``erasure`` and ``views`` have rooms of their own, and ``records`` the formats of input and output.
+  ``verify`` and ``completion`` are commands; ``doctor``, ``erasure``, ``looking`` and ``views`` have rooms of their own, and ``records`` the formats of input and output.
 * ``options`` declares the options that commands share; ``storage_file`` reads storage options from a file.
 * ``failures`` turns errors into exit codes and clean messages; ``output`` and ``progress`` print for people and for programs.
 

@@ -32,6 +32,8 @@ from txnlog.cli import (
 from txnlog.cli.doctor.command import doctor
 from txnlog.cli.erasure.command import erase
 from txnlog.cli.failures import BROKEN_PIPE, INTERNAL, Interrupted, Notes, report
+from txnlog.cli.looking.command import report as report_command
+from txnlog.cli.looking.command import ui
 from txnlog.cli.output import Guarded, is_terminal, show_lines
 from txnlog.cli.views.command import publish
 
@@ -99,6 +101,8 @@ for command in (
     erase,
     topics.upgrade,
     metrics.metrics,
+    report_command,
+    ui,
     completion.completion,
 ):
     application.add_command(command)

@@ -180,6 +180,7 @@ def test_read_rights_are_enough_to_read_and_a_write_says_what_is_missing(server:
     assert read(url, options) == list(range(10))
     objects = open_store(url, storage_options=options).list("")
     with TxnLog.open(url, storage_options=options) as log:
+        assert [one.outcome for one in log.timeline().document.transactions] == ["committed"]
         with pytest.raises(StorageError) as caught:
             write(log, range(5))
         assert caught.value.kind == "permission-denied"

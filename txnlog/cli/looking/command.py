@@ -1,0 +1,169 @@
+"""``txnlog report`` and ``txnlog ui``: look at a log in a browser."""
+
+from __future__ import annotations
+
+import datetime
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from txnlog.cli.options import TOPIC, Duration, Integer, IntegerRange, Place, with_place
+from txnlog.cli.output import print_json, printable, say, show_lines
+
+if TYPE_CHECKING:
+    from txnformat.looking.timeline import Timeline
+
+__all__ = ["report", "ui"]
+
+PORT = 8642
+EVERY_MS_MIN = 100
+MONTH_MINUTES = 30 * 24 * 60
+
+topic_option = click.option("--topic", type=TOPIC, help="Only this topic.")
+entries_option = click.option(
+    "--entries",
+    type=IntegerRange(1, 20_000),
+    default=1_000,
+    show_default=True,
+    help="Most entries of a window.",
+)
+
+
+@click.command()
+@with_place
+@topic_option
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("report.html"),
+    show_default=True,
+    help="The file. With the suffix .json it gets the data in place of the page.",
+)
+@click.option("--version-as-of", type=Integer(), metavar="ENTRY", help="The entry to end with.")
+@click.option("--timestamp-as-of", metavar="TIME", help="End with the last entry at or before this time.")
+@entries_option
+def report(place: Place, as_json: bool, topic: str | None, output: Path, **window: Any) -> None:
+    """Write one HTML file that shows the log: transactions over offsets and over time, what holds readers back and the command that ends it, groups, files, requests and their cost.
+
+    A slider goes through the states of the window. The file fetches nothing, so it can be sent, and kept.
+    """
+    with place.open() as log:
+        timeline = log.timeline(topic, **window)
+    written = _written(timeline, output)
+    shown = timeline.document
+    if as_json:
+        counts = {"transactions": len(shown.transactions), "open": len(shown.open)}
+        names = {"output": str(output), "bytes": written, "first": shown.first, "entry": shown.entry}
+        print_json(names | counts)
+        return
+    for note in shown.notes:
+        say(note)
+    say(f"{output}: entries {shown.first} to {shown.entry}, {written:,} bytes")
+
+
+def _written(timeline: Timeline, output: Path) -> int:
+    """Write the file; return its bytes."""
+    if output.suffix.lower() == ".json":
+        data = timeline.to_json().encode()
+        output.write_bytes(data)
+        return len(data)
+    return timeline.save(output).stat().st_size
+
+
+@click.command()
+@with_place
+@topic_option
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen at. Machines that reach another address than 127.0.0.1 can read names and offsets of the log.",
+)
+@click.option(
+    "--port",
+    type=IntegerRange(0, 65_535),
+    default=PORT,
+    show_default=True,
+    help="Port to listen at; 0: any that is free.",
+)
+@click.option(
+    "--allow-host",
+    "allowed",
+    multiple=True,
+    metavar="NAME",
+    help="A name by which browsers reach the page, besides --host, localhost, 127.0.0.1 and [::1]; repeat the option for more.",
+)
+@click.option(
+    "--every",
+    type=IntegerRange(min=EVERY_MS_MIN),
+    default=1_000,
+    show_default=True,
+    metavar="MS",
+    help="How often the page looks for new entries while it follows the log.",
+)
+@click.option(
+    "--for", "duration", type=Duration(), metavar="DURATION", help="End after this time, such as 8h."
+)
+@entries_option
+def ui(
+    place: Place,
+    as_json: bool,
+    topic: str | None,
+    host: str,
+    port: int,
+    allowed: tuple[str, ...],
+    every: int,
+    duration: datetime.timedelta | None,
+    entries: int,
+) -> None:
+    """Serve a page that follows the log: what txnlog report shows, with any entry to go back to.
+
+    It only reads, and needs the extra ui: pip install 'txnlog[ui]'. Ctrl-C ends it.
+    """
+    try:
+        from txnlog.cli.looking import server
+    except ImportError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("starlette", "uvicorn", "anyio", "h11"):
+            raise
+        raise click.UsageError("txnlog ui needs Starlette and uvicorn: pip install 'txnlog[ui]'") from None
+    from txnformat.looking.costs import PRICES
+    from txnlog.cli.looking.service import Service
+
+    with place.open() as log:
+        service = Service(log, topic, entries, every)
+        listening = _listening(host, port)
+        with listening:
+            bound = listening.getsockname()[1]
+            url = f"http://{f'[{host}]' if ':' in host else host}:{bound}/"
+            minute = 60_000 / every
+            dollars = minute * PRICES["read"] / 1_000
+            if as_json:
+                print_json({"url": url, "gets_a_minute": minute, "dollars_a_minute": dollars}, indent=None)
+            else:
+                say(f"{url} shows {printable(log.url)}; Ctrl-C ends it")
+                say(
+                    f"an open page costs {minute:.0f} GET a minute, ${dollars:.6f} (${dollars * MONTH_MINUTES:.2f} a month at S3's list price)"
+                )
+            if host not in ("127.0.0.1", "localhost", "::1"):
+                show_lines(
+                    f"txnlog: note: the page has no password, and listens at {host}: all that can reach it can read it",
+                    sys.stderr,
+                )
+            sys.stdout.flush()
+            server.serve(
+                service, listening, {host, *allowed}, None if duration is None else duration.total_seconds()
+            )
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise click.UsageError(
+            f"cannot listen at {host}, port {port}: {error.strerror or error}; --port 0 takes any free port"
+        ) from None

@@ -1,0 +1,89 @@
+"""The answers of the page's server, as text: they need no web framework. Nothing here writes to the log."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+import msgspec
+
+from txnformat.clock import Instant, waited_ms
+from txnformat.errors import InvalidInputError, NotFoundError
+from txnformat.log import TxnLog
+from txnformat.looking.model import Document
+from txnformat.looking.page import page
+from txnformat.looking.timeline import Window
+
+__all__ = ["Service"]
+
+KEPT_MAX = 8
+"""Documents of older entries that are kept: a slider goes to and fro."""
+
+
+class Service:
+    """Answers for any number of pages: one window follows the log for all of them. Safe for many threads.
+
+    Parameters
+    ----------
+    entries : int
+        Most entries of a window.
+    every_ms : int
+        Least time between two looks at the log, however many pages ask.
+    """
+
+    def __init__(self, log: TxnLog, topic: str | None, entries: int, every_ms: int) -> None:
+        self._log = log
+        self._topic = topic
+        self._entries = entries
+        self._every_ms = every_ms
+        self._lock = threading.Lock()
+        self._window = Window(log.committer, topic, None, entries)
+        self._looked: Instant = log.committer.clock.now()
+        self._older: OrderedDict[int, str] = OrderedDict()
+
+    def page(self) -> str:
+        """Return the page, with the newest document in it."""
+        with self._lock:
+            self._look()
+            return page(self._newest(), every_ms=self._every_ms)
+
+    def follow(self, entry: int) -> str:
+        """Return the newest document as JSON if it ends behind ``entry``; else only what changes without entries.
+
+        Requests: 1 GET at most once in ``every_ms``; 2 for each new entry.
+        """
+        with self._lock:
+            self._look()
+            document = self._newest()
+        if document.entry != entry:
+            return msgspec.json.encode(document).decode()
+        unchanged = {"entry": entry, "now_ms": document.now_ms, "requests": document.requests}
+        return msgspec.json.encode(unchanged).decode()
+
+    def document(self, entry: int) -> str:
+        """Return the document that ends with an entry, as JSON. Raises NotFoundError: its state cannot be told."""
+        if type(entry) is not int or entry < 0:
+            raise InvalidInputError("the entry is not a number from 0 on", kind="invalid-version")
+        with self._lock:
+            newest = self._window.newest.entry
+            if entry > newest:
+                raise NotFoundError("no such version of the log", kind="unknown-version", version=entry)
+            if entry == self._window.state.entry:
+                return msgspec.json.encode(self._newest()).decode()
+            if entry not in self._older:
+                older = Window(self._log.committer, self._topic, entry, self._entries)
+                document = older.document(self._log.url, self._log.store.store_time_ms())
+                self._older[entry] = msgspec.json.encode(document).decode()
+                if len(self._older) > KEPT_MAX:
+                    self._older.popitem(last=False)
+            self._older.move_to_end(entry)
+            return self._older[entry]
+
+    def _look(self) -> None:
+        now = self._log.committer.clock.now()
+        if waited_ms(self._looked, now) >= self._every_ms * 0.9:  # a timer of a browser may be early
+            self._looked = now
+            self._window.follow()
+
+    def _newest(self) -> Document:
+        return self._window.document(self._log.url, self._log.store.store_time_ms())
