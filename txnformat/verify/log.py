@@ -305,7 +305,7 @@ class _Verification:
             if check_bundle(self._record, key, bundles[key][0], data, chain.hashes):
                 self._record.advise(
                     {keys.entry_key(number) for number in range(bundles[key][0], bundles[key][1] + 1)},
-                    f"its bytes are in {key} too",
+                    f"its bytes, without a payload, are in {key} too",
                 )
 
     def _check_tables(self) -> None:
