@@ -31,7 +31,7 @@ def rows(first: int, count: int) -> pa.Table:
 
 def build(store: ObjectStore) -> None:
     """Make a log with everything: one-shot, inline, aborted, without transaction, batch table, open, snapshots."""
-    log = TxnLog.create(store)
+    log = TxnLog.create(store, embedding=False)
     log.create_topic("t", NUMBERS, partitions=2)
     log.create_topic("empty", NUMBERS)
     with Producer(log, "one-shot") as producer, producer.transaction() as transaction:
