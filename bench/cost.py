@@ -102,8 +102,10 @@ def _metadata_bytes(store: CountingStore) -> int:
     return sum(info.size for info in store.list("") if not info.key.endswith(".parquet"))
 
 
-def _service(topics: int, partitions: int) -> Callable[[CountingStore], tuple[TxnLog, Callable[[], None]]]:
-    """Return how a transactional producer begins, which writes some records to each of some topics."""
+def _service(
+    topics: int, partitions: int, **settings: int
+) -> Callable[[CountingStore], tuple[TxnLog, Callable[[], None]]]:
+    """Return how a transactional producer begins, which writes some records to each of some topics. ``settings``: of the producer."""
 
     def begin(store: CountingStore) -> tuple[TxnLog, Callable[[], None]]:
         log = TxnLog.create(store)
@@ -111,7 +113,7 @@ def _service(topics: int, partitions: int) -> Callable[[CountingStore], tuple[Tx
         for name in names:
             log.create_topic(name, SCHEMA, partitions=partitions)
         rows = pa.table([pa.array(range(partitions)), pa.array([0.5] * partitions)], schema=SCHEMA)
-        producer = Producer(log, "service")
+        producer = Producer(log, "service", **settings)
         producer.init()
 
         def step() -> None:
@@ -127,7 +129,6 @@ def _service(topics: int, partitions: int) -> Callable[[CountingStore], tuple[Tx
 def embedded(store: CountingStore, **components: Any) -> tuple[TxnLog, Callable[[], None]]:
     """Begin with a transactional producer whose transactions of three rows travel in their entries. ``components``: of the log."""
     log = TxnLog.create(store, **components)
-    log.upgrade(embedding=True)
     log.create_topic("topic", SCHEMA)
     rows = pa.table([[1, 2, 3], [0.5] * 3], schema=SCHEMA)
     producer = Producer(log, "service")
@@ -173,6 +174,7 @@ def _followed(store: CountingStore) -> tuple[TxnLog, Callable[[], None]]:
 
 WORKLOADS = (
     Workload("a service: 1 transaction a second to 3 topics", 1, _service(3, 4)),
+    Workload("the same, its files uploaded (`embed_bytes=0`)", 1, _service(3, 4, embed_bytes=0)),
     Workload("1 transaction of 3 rows a second, in its entry", 1, embedded, steps=EMBEDDED_COMMITS),
     Workload("a stream: a micro-batch every 10 s to 1,000 partitions", 10, _service(1, 1_000), steps=300),
     Workload("a stream: a micro-batch every minute to 10 partitions", 60, _service(1, 10)),

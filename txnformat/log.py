@@ -142,7 +142,7 @@ class TxnLog(LogReads):
         *,
         storage_options: Mapping[str, str] | None = None,
         max_transaction_timeout_ms: int | None = None,
-        embedding: bool = False,
+        embedding: bool | None = None,
         **components: Any,
     ) -> Self:
         """Create a log where there is none.
@@ -152,9 +152,10 @@ class TxnLog(LogReads):
         max_transaction_timeout_ms : int, optional
             The longest ``transaction_timeout_ms`` that its producers may ask for, 1 to 7 days; 15 minutes by default.
             Given, it costs 1 entry.
-        embedding : bool
-            Whether small transactions may travel in their entries (:attr:`~writers.settings.ProducerSettings.embed_bytes`) from the first on. If not,
-            each uploads its files, until :meth:`upgrade` allows it. True costs 1 entry.
+        embedding : bool, optional
+            Whether small transactions may travel in their entries (:attr:`~writers.settings.ProducerSettings.embed_bytes`). False: each uploads its files, until
+            :meth:`upgrade` allows it; so that versions before can read the log. By default they may, as :attr:`~txnformat.protocol.commit.CommitSettings.embedding`
+            of ``settings`` says. Given, it costs 1 entry.
 
         Raises
         ------
@@ -171,7 +172,7 @@ class TxnLog(LogReads):
                 "there is a log already", kind="log-exists", hint="open it with TxnLog.open", path=log.url
             )
         log.committer.refresh()
-        if max_transaction_timeout_ms is not None or embedding:
+        if max_transaction_timeout_ms is not None or embedding is not None:
             begin_log(log.committer, max_transaction_timeout_ms, embedding=embedding)
         return log
 

@@ -85,7 +85,7 @@ class FarFigures:
 
 def _write(store: ObjectStore, commits: int, records: int, partitions: int = 1) -> None:
     random = np.random.default_rng(7)
-    with TxnLog.create(store) as log:
+    with TxnLog.create(store, embedding=False) as log:
         log.create_topic("orders", SCHEMA, partitions=partitions)
         log.upgrade()
         with Producer(log, "bench") as producer:

@@ -257,7 +257,10 @@ def test_records_are_deleted_up_to_an_offset_once_the_log_is_upgraded(
     assert (answer.code, answer.error["kind"]) == (6, "upgrade-required")
     assert txnlog("upgrade").out == "upgraded\n"
     assert txnlog("upgrade").out == "nothing to do: the log is upgraded already\n"
-    assert txnlog("upgrade", "--json").json == {"upgraded": False, "features": ["base-1", "lifecycle-1"]}
+    assert txnlog("upgrade", "--json").json == {
+        "upgraded": False,
+        "features": ["base-1", "embedding-1", "lifecycle-1"],
+    }
     wanted = {"topic": "orders", "partition": 0, "previous_earliest": 0, "earliest": 2}
     wanted |= {"aborted": [], "given_up": []}
     dry = txnlog("delete-records", "orders", "--before", "0:2", "--dry-run", "--json").json

@@ -281,7 +281,7 @@ def test_a_commit_without_the_right_to_write_commits_nothing_and_the_producer_go
     buffer: str, where: tuple[RequestKind, KeyClass]
 ) -> None:
     plan = Plan()
-    log = faulty(plan)
+    log = faulty(plan, embedding=False)
     with Producer(log, "etl", buffer=buffer) as producer:
         producer.begin()
         producer.send("t", rows(1))

@@ -97,7 +97,7 @@ def test_after_a_failed_flush_and_an_abort_numbers_fit_whatever_the_log_has(
 ) -> None:
     """An epoch is used up exactly when the log has an end of it; its sequences begin at 0 in any case."""
     plan = Plan()
-    log = faulty(plan)
+    log = faulty(plan, embedding=False)
     with Producer(log, "etl", buffer=buffer) as producer:
         producer.begin()
         producer.send("t", rows(1))

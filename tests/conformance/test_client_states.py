@@ -300,7 +300,7 @@ def test_the_append_that_brings_the_data_is_what_adds_its_partitions() -> None:
 def test_a_commit_writes_what_is_buffered_first_and_fails_as_a_whole(buffer: str) -> None:
     """While the data cannot be written there is no end in the log; when it can, data and end are one step."""
     plan = Plan()
-    log = faulty(plan)
+    log = faulty(plan, embedding=False)
     with Producer(log, "etl", buffer=buffer) as producer:
         producer.begin()
         producer.send("t", rows(1, 2, 3))
@@ -324,7 +324,7 @@ def test_a_commit_writes_what_is_buffered_first_and_fails_as_a_whole(buffer: str
 def test_an_abort_of_what_the_log_has_nothing_of_costs_no_request_and_keeps_the_epoch(buffer: str) -> None:
     """Records that were only buffered, and records whose flush was refused, are dropped where they are."""
     plan = Plan()
-    log = faulty(plan)
+    log = faulty(plan, embedding=False)
     with Producer(log, "etl", buffer=buffer) as producer:
         for refused in (False, True):
             producer.begin()

@@ -41,7 +41,7 @@ def opened(log: TxnLog, buffer: str, name: str = "p") -> Producer:
 
 def broken(plan: Plan, *, seals: bool = False) -> TxnLog:
     """Return a log on a store that fails as ``plan`` says, with one committed record."""
-    log = faulty(plan)
+    log = faulty(plan, embedding=False)
     with Producer(log, "seed") as producer, producer.transaction() as txn:
         txn.send("t", rows(0))
     if seals:

@@ -63,7 +63,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def log(root: Path) -> TxnLog:
-    log = TxnLog.create(LocalStore(root))
+    log = TxnLog.create(LocalStore(root), embedding=False)
     log.create_topic("t", NUMBERS)
     return log
 

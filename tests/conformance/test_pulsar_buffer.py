@@ -271,7 +271,7 @@ def test_a_message_and_the_claim_of_its_transaction_are_one_step() -> None:
     What was uploaded and has no entry is no message; the entry's number stays free for others.
     """
     plan = Plan()
-    log = faulty(plan)
+    log = faulty(plan, embedding=False)
     producer = opened(log, "one")
     plan.next(RequestKind.CREATE, KeyClass.ENTRY, Fault(FaultKind.DISK_FULL))
     producer.send("t", [{"n": 1}])

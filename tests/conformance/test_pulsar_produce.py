@@ -288,7 +288,7 @@ def test_nothing_can_be_done_in_a_transaction_that_has_ended(buffer: Buffer, end
 @case("TransactionEndToEndTest", "testSendTxnMessageTimeout")
 def test_after_a_send_without_an_answer_the_transaction_can_be_aborted_and_closed(buffer: Buffer) -> None:
     plan = Plan()
-    log = faulty(plan)
+    log = faulty(plan, embedding=False)
     producer = opened(log, "one", buffer)
     producer.send("t", [{"n": 1}])
     plan.always(RequestKind.OPEN_WRITE, KeyClass.DATA, Fault(FaultKind.FAIL_BEFORE))
@@ -311,7 +311,7 @@ def test_a_transaction_of_which_a_message_was_lost_does_not_commit(buffer: Buffe
     file that failed; otherwise nothing is lost, and the same commit is tried again.
     """
     plan = Plan()
-    log = faulty(plan)
+    log = faulty(plan, embedding=False)
     producer = opened(log, "one", buffer)
     plan.next(RequestKind.OPEN_WRITE, KeyClass.DATA, Fault(FaultKind.DISK_FULL))
 

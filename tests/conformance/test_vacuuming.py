@@ -25,7 +25,7 @@ class Stored:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.store = MemoryStore(self.clock)
-        self.log = TxnLog.create(self.store, clock=self.clock)
+        self.log = TxnLog.create(self.store, clock=self.clock, embedding=False)
         self.log.upgrade()
         self.log.create_topic("t", NUMBERS)
         self.producer = Producer(self.log)

@@ -29,8 +29,9 @@ HOUR_S = 3_600
 
 
 def made(store: ObjectStore | None = None, clock: ManualClock | None = None, **values: Any) -> TxnLog:
-    """Return a log with an empty topic of two partitions."""
+    """Return a log with an empty topic of two partitions. It does not embed: erasures wait for truncations where rows are in entries."""
     clock = clock or ManualClock()
+    values = {"embedding": False, **values}
     log = TxnLog.create(MemoryStore(clock) if store is None else store, clock=clock, **values)
     log.upgrade()
     log.create_topic("t", PEOPLE, partitions=2, key_columns=["name"])

@@ -107,11 +107,13 @@ def look_at_all(job: Job) -> Compared:
     return compared(outputs(opened(job, job.target)), inputs(opened(job, job.source)))
 
 
-def prepare(folder: Path | str, *, other: Path | str | None = None, **settings: Any) -> Job:
+def prepare(
+    folder: Path | str, *, other: Path | str | None = None, embedding: bool | None = None, **settings: Any
+) -> Job:
     """Create the log of a job, or two, with their topics."""
     options = settings.get("storage_options", {})
-    source = TxnLog.create(folder, storage_options=options)
-    target = source if other is None else TxnLog.create(other, storage_options=options)
+    source = TxnLog.create(folder, storage_options=options, embedding=embedding)
+    target = source if other is None else TxnLog.create(other, storage_options=options, embedding=embedding)
     create_topics(source, target)
     return Job(source=str(folder), target=str(other or folder), **settings)
 

@@ -21,6 +21,7 @@ from txnformat.admin import maintenance
 from txnformat.clock import Instant, SystemClock
 from txnformat.core.invariants import check_whole
 from txnformat.core.state import LogState
+from txnformat.core.wire.bundle import BUNDLE_ENTRIES
 from txnformat.keys import parse_entry_key
 from txnformat.store.local import LocalStore
 from txnlog import Producer, TxnLog
@@ -73,8 +74,10 @@ def _make(root: Path) -> None:
                 )
                 producer.flush()
             producer.send("kept", [{"key": -1, "name": CANARY}], partition=0)
-    with TxnLog.open(root) as log:
+    with TxnLog.open(LocalStore(root, clock), clock=clock) as log:
         log.erase("kept", WHERE, requested_by="the campaign")
+        for number in range(BUNDLE_ENTRIES):  # the entries that had the canary go with a whole hundred
+            log.create_topic(f"old-{number}", ROWS)
 
 
 class _Workers:

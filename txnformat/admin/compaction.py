@@ -184,7 +184,7 @@ def compact(
         for number in partitions or ():
             state.topic(name).check_partition(number)
     if not dry_run:
-        seal_and_list(committer)
+        seal_and_list(committer, None if topic is None else state.topic(topic).topic_id)
     run = partial(compact_topic, committer, sidecars, partitions=partitions, progress=progress, writer=writer)
     found = []
     for name in names:
@@ -223,9 +223,9 @@ def compact_topic(
     )
 
 
-def seal_and_list(committer: Committer) -> None:
-    """Seal what can be sealed, and list what is sealed: only listed segments are compacted."""
-    committer.seal()
+def seal_and_list(committer: Committer, topic_id: str | None = None) -> None:
+    """Seal what can be sealed, of one topic or of all, and list what is sealed: only listed segments are compacted."""
+    committer.seal(topic_id=topic_id)
     for _ in range(ATTEMPTS):
         seal = committer.read(list_segments(committer.refresh()))
         if seal is None:

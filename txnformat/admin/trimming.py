@@ -180,7 +180,7 @@ def _sealed(committer: Committer, state: LogState, topic: TopicState, wanted: Ma
 
     left = behind(state)
     while left:
-        committer.seal()
+        committer.seal(topic_id=topic.topic_id)
         state = committer.refresh()
         if left == (left := behind(state)):
             raise ConflictError(

@@ -391,26 +391,27 @@ class Committer:
         else:
             self._driver.run(write_hint(checkpoint))
 
-    def seal(self, *, merge: bool = False) -> list[Seal]:
+    def seal(self, *, merge: bool = False, topic_id: str | None = None) -> list[Seal]:
         """Seal everything that can be sealed now, in one entry for each 1,000 partitions or 100,000 batches; then spill what open transactions hold back.
 
-        ``merge``: then merge the segment lists that are too large for writers, too.
+        ``merge``: then merge the segment lists that are too large for writers, too. ``topic_id``: of this topic alone, which damage of others does not concern.
 
         Records appended meanwhile are left for the next call, so that this one comes to an end. Fewer, or none, when
         another process seals at the same time. Interrupted, it goes on without its caller.
+        Raises CorruptDataError about a payload that cannot be read, when everything else is sealed.
         """
-        return shielded(lambda: self._seal(merge))
+        return shielded(lambda: self._seal(merge, topic_id))
 
-    def _seal(self, merge: bool = False) -> list[Seal]:
+    def _seal(self, merge: bool = False, topic_id: str | None = None) -> list[Seal]:
         done: list[Seal] = []
-        ends = stable_ends(self.state)
+        ends = stable_ends(self.state, topic_id)
         kept = recent_payloads(self.store).get
         while not done or sealable(self.state, ends):
             if not self._commit_seal(self._driver.run(write_segments(self.state, ends, kept)), done):
                 break
         if merge:
             self._commit_seal(self._driver.run(merge_lists(self.state)), done)
-        ends = log_ends(self.state)
+        ends = log_ends(self.state, topic_id)
         while self._commit_spill(self._driver.run(write_spill(self.state, self.settings.seal_extents, ends))):
             pass
         return done

@@ -56,19 +56,21 @@ def check_max_timeout(longest_ms: int) -> None:
         )
 
 
-def begin_log(committer: Committer, max_transaction_timeout_ms: int | None, *, embedding: bool) -> None:
-    """Write the first entry of a log that was just created. Requests: 1 entry.
+def begin_log(
+    committer: Committer, max_transaction_timeout_ms: int | None, *, embedding: bool | None
+) -> None:
+    """Write the first entry of a log that was just created. ``embedding`` None: as the settings say. Requests: 1 entry.
 
     Raises ConflictError of kind ``log-exists`` when another process has written it, and it says otherwise.
     """
     longest_ms = max_transaction_timeout_ms
     if longest_ms is None:
         longest_ms = committer.settings.max_transaction_timeout_ms
-    embedding = embedding or committer.settings.embedding
-    settings = replace(committer.settings, max_transaction_timeout_ms=longest_ms, embedding=embedding)
+    embeds = committer.settings.embedding if embedding is None else embedding
+    settings = replace(committer.settings, max_transaction_timeout_ms=longest_ms, embedding=embeds)
     state = committer.run(lambda view: writable(view, settings))
     other_timeout = longest_ms not in (None, state.max_transaction_timeout_ms)
-    if other_timeout or (embedding and EMBEDDING not in state.features.reader):
+    if other_timeout or embedding not in (None, EMBEDDING in state.features.reader):
         raise ConflictError(
             "another process has written the log's first entry, and it says otherwise",
             kind="log-exists",

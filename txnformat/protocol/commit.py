@@ -82,7 +82,7 @@ class CommitSettings:
     """Time after its last append for which a producer without a transactional id is remembered."""
     max_transaction_timeout_ms: int | None = None
     """Longest timeout of transactions with offsets, for a log that gets its first entry. If None, 15 minutes."""
-    embedding: bool = False
+    embedding: bool = True
     """Whether small transactions may travel in their entries, for a log that gets its first entry."""
 
     def __post_init__(self) -> None:

@@ -30,6 +30,7 @@ from txnformat.core.sealing.spills import Spilled, unspilled
 from txnformat.core.snapshot.spilled import decode_spill
 from txnformat.core.state import LIFECYCLE, LogState
 from txnformat.core.transactions.abort_index import AbortedTransaction
+from txnformat.errors import CorruptDataError
 from txnformat.persistent import Rows
 from txnformat.protocol.effects import DrawId, Steps
 from txnformat.protocol.follow import get_object
@@ -89,9 +90,10 @@ def seal_due(state: LogState, extents_before: int, appended_by_us: bool, uniform
     return 2 * (may_go + held_extents(state, bound)) >= bound
 
 
-def stable_ends(state: LogState) -> dict[TopicPartition, int]:
-    """Return the last stable offset of each partition."""
-    return {key: partition.last_stable_offset for key, partition in state.partitions.items()}
+def stable_ends(state: LogState, topic_id: str | None = None) -> dict[TopicPartition, int]:
+    """Return the last stable offset of each partition, of one topic or of all."""
+    found = {key: partition.last_stable_offset for key, partition in state.partitions.items()}
+    return found if topic_id is None else {key: end for key, end in found.items() if key.topic_id == topic_id}
 
 
 def sealable(
@@ -171,20 +173,52 @@ def write_segments(
 ) -> Steps[Seal | None]:
     """Write the sidecars of what one seal takes (:func:`sealable`); the caller commits it. None: nothing can be sealed. ``kept``: payloads that need not be fetched.
 
+    A damaged payload holds back its partitions from there on, and nothing else. Raises CorruptDataError about it when nothing else is left.
+
     Requests: a GET for each batch table in range and each spill from there on, a PUT for each of the up to three sidecars of each topic; what embedded files
     take (:func:`~txnformat.protocol.unembedding.unembed`); rarely those of a segment list (:func:`~txnformat.protocol.segment_lists.write_list`).
     """
     wanted = sealable(state, ends)
     state = yield from with_spills(state, {key: one.start for key, one in wanted.items()})
     tables: dict[int, Rows] = {}
-    segments = []
-    for topic_id in sorted({key.topic_id for key in wanted}):
-        ranges = {key.partition: wanted[key] for key in sorted(wanted) if key.topic_id == topic_id}
-        segments.append((yield from _write_segment(state, topic_id, ranges, tables, kept)))
+    damage: CorruptDataError | None = None
+    segments: list[SealedSegment] = []
+    topics = sorted({key.topic_id for key in wanted})
+    while topics:
+        ranges = {key.partition: wanted[key] for key in sorted(wanted) if key.topic_id == topics[0]}
+        try:
+            if ranges:
+                segments.append((yield from _write_segment(state, topics[0], ranges, tables, kept)))
+            del topics[0]
+        except CorruptDataError as error:
+            left = _before_damage(state, wanted, topics[0], error)
+            if left is None:
+                raise
+            wanted, damage = left, damage or error
+    if damage is not None and not segments:
+        raise damage
     if _is_listing_due(state):
         listed = yield from write_list(state, LIST_ROWS_MAX)
         return Seal(tuple(segments), listed.record, state.segments.end, replaced_lists=listed.replaced)
     return Seal(tuple(segments)) if segments else None
+
+
+def _before_damage(
+    state: LogState, wanted: Mapping[TopicPartition, OffsetRange], topic_id: str, error: CorruptDataError
+) -> dict[TopicPartition, OffsetRange] | None:
+    """Return what can be sealed without the entry that cannot be read, in which the topic has rows; None: the error is about none such."""
+    entry = keys.parse_entry_key(str(error.values.get("object")))
+    left = dict(wanted)
+    for key, one in wanted.items():
+        if entry is not None and key.topic_id == topic_id:
+            extents = extents_in(state.partitions[key], one)
+            found = np.flatnonzero(extents["entry"] == entry)
+            if len(found):
+                end = int(extents["base_offset"][found[0]])
+                del left[key]
+                if end > one.start:
+                    left[key] = OffsetRange(one.start, end)
+    return None if left == wanted else left
 
 
 def _is_listing_due(state: LogState) -> bool:

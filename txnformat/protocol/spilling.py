@@ -41,9 +41,10 @@ SHARES = (1, 16, 256, 4_096)
 """A spill that would be too large is made with this share of the batches."""
 
 
-def log_ends(state: LogState) -> dict[TopicPartition, int]:
-    """Return the log end of each partition."""
-    return {key: partition.log_end for key, partition in state.partitions.items()}
+def log_ends(state: LogState, topic_id: str | None = None) -> dict[TopicPartition, int]:
+    """Return the log end of each partition, of one topic or of all."""
+    found = {key: partition.log_end for key, partition in state.partitions.items()}
+    return found if topic_id is None else {key: end for key, end in found.items() if key.topic_id == topic_id}
 
 
 def spillable(

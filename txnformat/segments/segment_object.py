@@ -88,14 +88,17 @@ def embedded_file(payload: bytes, file: FileRecord, place: Place) -> bytes:
         hint="restore the object from a copy",
         object=entry_key(place.entry),
         expected=f"{file.size} bytes from {place.start} on, sha256 {file.sha256}",
-        got=f"{len(payload)} bytes",
+        got=f"{len(payload)} bytes, and there sha256 {_digest(payload, file, place)}",
     )
 
 
 def has_file(payload: bytes, file: FileRecord, place: Place) -> bool:
     """Return whether a payload has an embedded file at its place, by the hash that the log says."""
-    data = memoryview(payload)[place.start : place.start + file.size]
-    return hashlib.sha256(data).hexdigest() == file.sha256
+    return _digest(payload, file, place) == file.sha256
+
+
+def _digest(payload: bytes, file: FileRecord, place: Place) -> str:
+    return hashlib.sha256(memoryview(payload)[place.start : place.start + file.size]).hexdigest()
 
 
 def tail_start(file: FileRecord, *, has_data: bool) -> int:

@@ -42,6 +42,9 @@ from txnformat.verify.sidecars import (
 __all__ = ["ChainCheck"]
 
 RESTORE_ENTRY = "restore the entry from a copy; until then readers stop before it"
+RESTORE_PAYLOAD = (
+    "restore the entry from a copy; until then readers stop at its rows, and no seal moves them to a file"
+)
 FOLLOWED = (
     "the next entry follows these very bytes, from a writer that checks less: the entry as it was written would break the "
     "chain there, so restore the whole log from a backup"
@@ -103,6 +106,9 @@ class ChainCheck:
         self._said: dict[int, str] = {}
         self._digests: dict[int, str] = {}
         self._buffer: dict[int, _Linked] = {}
+        self._torn: set[str] = (
+            set()
+        )  # entries of which nothing but the payload is damaged: the chain does not bind that
 
     def feed(self, number: int, data: bytes | StorageError | None) -> CommitEntry | None:
         """Check the next entry; returns it, or None when it could not be read."""
@@ -143,6 +149,7 @@ class ChainCheck:
         """Compare the payload with what the head says of it: the chain does not bind it."""
         got = payload_problem(entry.payload, data)
         if got is not None:
+            self._torn.add(keys.entry_key(entry.entry))
             what = "the entry's payload differs from the one that its head names"
             expected = (
                 "none"
@@ -150,7 +157,7 @@ class ChainCheck:
                 else f"{entry.payload.size} bytes, sha256 {entry.payload.sha256}"
             )
             self._record.add(
-                ProblemKind.WRONG_HASH, keys.entry_key(entry.entry), what, expected, got, RESTORE_ENTRY
+                ProblemKind.WRONG_HASH, keys.entry_key(entry.entry), what, expected, got, RESTORE_PAYLOAD
             )
 
     def skip(self) -> None:
@@ -163,7 +170,7 @@ class ChainCheck:
         """Compare the entry's link with what is before it."""
         linked = self._previous is None or entry.previous == self._previous[1]
         self._settle(self._previous[0] if linked and self._previous is not None else None)
-        if linked and self._previous is not None:
+        if linked and self._previous is not None and self._previous[0] not in self._torn:
             self._record.advise({self._previous[0]}, FOLLOWED)
         if not linked and self._previous is not None:
             self._mismatch = _Mismatch(self._previous[0], entry.previous, self._previous[1])

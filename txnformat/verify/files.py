@@ -26,6 +26,7 @@ from txnformat.store.base import ObjectStore
 from txnformat.store.memory import MemoryStore
 from txnformat.types import FileRecord
 from txnformat.verify.bytes import decode_problem, decoded
+from txnformat.verify.copied_rows import check_copied
 from txnformat.verify.references import FileUse, TableUse
 from txnformat.verify.report import ProblemKind, Record
 from txnformat.verify.stored_runs import StoredRuns
@@ -178,6 +179,7 @@ def _check_content(
             runs.look(batch)
             rows += batch.num_rows
         runs.report(record)
+        check_copied(record, store, reader, file.key, use.copies, schema)
         record.checked["records"] += rows
         texts.report(record, file.key)
     if deep and is_large:

@@ -47,6 +47,7 @@ from txnformat.store.open import reopening
 from txnformat.types import ObjectRecord, SegmentRecord
 from txnformat.verify.bytes import check_bundle, decode_problem, decoded, present
 from txnformat.verify.chain import ChainCheck
+from txnformat.verify.copied_rows import Copied
 from txnformat.verify.deep_child import Asked
 from txnformat.verify.deep_files import NoProcessError, check_apart
 from txnformat.verify.files import RESTORE_TABLE, check_patiently, check_table, size_of_unlisted
@@ -305,7 +306,7 @@ class _Verification:
             if check_bundle(self._record, key, bundles[key][0], data, chain.hashes):
                 self._record.advise(
                     {keys.entry_key(number) for number in range(bundles[key][0], bundles[key][1] + 1)},
-                    f"its bytes are in {key} too",
+                    f"its bytes, without a payload, are in {key} too",
                 )
 
     def _check_tables(self) -> None:
@@ -383,9 +384,10 @@ class _Verification:
             self._record.checked["sidecars"] += 1
             match kind:
                 case "index":
-                    index = check_index(self._record, named, data, expected, self._table_rows)
+                    copies: list[tuple[int, Copied]] = []
+                    index = check_index(self._record, named, data, expected, self._table_rows, copies)
                     if index is not None:
-                        self._references.sealed_batches(use, index)
+                        self._references.sealed_batches(use, index, copies)
                         if self._live is not None:
                             self._live.index(named.key, index)
                         chain.lifecycle.index(named.key, index)

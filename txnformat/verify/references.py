@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from txnformat.core.sealing.sidecar import SegmentIndex
 from txnformat.core.state import LogState
 from txnformat.persistent import Rows
 from txnformat.types import BatchRecord, FileRecord, ObjectRecord, SegmentListRecord, SegmentRecord
+from txnformat.verify.copied_rows import Copied
 from txnformat.verify.report import ProblemKind, Record
 
 __all__ = ["STORED_RUN", "FileUse", "References", "SegmentUse", "TableUse"]
@@ -45,6 +47,8 @@ class FileUse:
     batches: set[_Batch] = field(default_factory=set)
     runs: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """Fields STORED_RUN of each run of a compacted file, by first row group."""
+    copies: list[Copied] = field(default_factory=list)
+    """Batches that a seal has taken from entries."""
 
 
 @dataclass(slots=True)
@@ -129,8 +133,12 @@ class References:
         if use.record != record:
             self._conflict(record.index.key, entry, use.record, record)
 
-    def sealed_batches(self, use: SegmentUse, index: SegmentIndex) -> None:
-        """Take in what the ``.index`` or ``.runs`` of a segment names."""
+    def sealed_batches(
+        self, use: SegmentUse, index: SegmentIndex, copies: Sequence[tuple[int, Copied]] = ()
+    ) -> None:
+        """Take in what the ``.index`` or ``.runs`` of a segment names. ``copies``: with the number of the file that has each."""
+        for number, one in copies:
+            self._file(index.files[number], use.record.topic_id, use.entry).copies.append(one)
         if index.is_compacted:
             names = ("row_group", "row_group_count", *STORED_RUN)
             for row in index.runs:

@@ -7,7 +7,7 @@ row by row, ``.txnindex`` byte by byte.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ from txnformat.core.transactions.abort_index import AbortedTransaction, encode
 from txnformat.persistent import Rows, replace
 from txnformat.types import NO_TIMESTAMP_MS, FileRecord, ObjectRecord, TopicPartition
 from txnformat.verify.bytes import check_bytes, decoded
+from txnformat.verify.copied_rows import Copied
 from txnformat.verify.report import ProblemKind, Record
 
 __all__ = [
@@ -199,11 +200,12 @@ def check_index(
     data: bytes,
     expected: ExpectedSegment | None,
     tables: Mapping[str, Rows],
+    copies: list[tuple[int, Copied]],
 ) -> SegmentIndex | None:
     """Return what an ``.index`` holds, compared with what it must hold; None when it cannot be decoded.
 
     ``expected``: None when nothing says it: the entries are deleted. ``tables``: rows of the batch tables that could be read, by
-    key.
+    key. ``copies`` gets the batches that the seal has taken from entries, with the number of the file that has each.
     """
     index = decoded(record, named, data, RESTORE, lambda data: decode_index(data, named))
     if (
@@ -214,7 +216,9 @@ def check_index(
     ):
         return index
     rows = np.concatenate([_index_rows(part, expected, tables) for part in expected.parts])
+    appended = rows.copy()
     _compare(record, named.key, _unembedded(rows, expected, index), index.rows)
+    copies += _copies(appended, expected, index)
     _check_apart(record, named.key, index)
     for number, file in index.files.items():
         if _moved(expected.files.get(number, file), file) != file:
@@ -232,6 +236,16 @@ def _unembedded(rows: Rows, expected: ExpectedSegment, index: SegmentIndex) -> R
     for name in ("file", "row_group", "row_group_count"):
         rows[name] = np.where(moved, index.rows[name], rows[name])
     return rows
+
+
+def _copies(rows: Rows, expected: ExpectedSegment, index: SegmentIndex) -> Iterator[tuple[int, Copied]]:
+    """Yield the batches that a seal has taken from entries. ``rows``: as they were appended."""
+    if len(rows) == len(index.rows):
+        names = ["file", "row_group", "row_group_count"]
+        for source, found in zip(rows[names].tolist(), index.rows[names].tolist(), strict=True):
+            file = expected.files.get(source[0])
+            if file is not None and file.place is not None and found[0] >= COMPACTED_FILES:
+                yield found[0], Copied(found[1], found[2], file, source[1], source[2])
 
 
 def _check_apart(record: Record, key: str, index: SegmentIndex) -> None:

@@ -275,6 +275,7 @@ class _Simulation:
                 attempts_max=1_000 if self.is_orderly else rng.choice((2, 5, 1_000)),
                 deadline_ms=rng.choice((100, 2_000, 120_000)),
                 strict_boundary=rng.random() < 0.15,
+                embedding=False,  # features come with an upgrade, in the middle of a history
             )
             process.actor = SimProcess(
                 world, self.oracle, process.name, self.protocol, settings, clients,
@@ -297,7 +298,7 @@ class _Simulation:
         for _ in range(number):
             process = self.world.start(f"k{len(self.world.processes)}")
             process.counts_suspended_time = self.world.rng.random() < 0.8
-            settings = CommitSettings(attempts_max=20, deadline_ms=120_000)
+            settings = CommitSettings(attempts_max=20, deadline_ms=120_000, embedding=False)
             keeper = kind(self.world, self.oracle, process, settings, jobs, self.features)
             if kind is Truncating:
                 keeper.pauses, keeper.last = (300, 5_000), "look_back"
@@ -430,13 +431,13 @@ class _Simulation:
 
     def _do_last(self, job: str) -> None:
         process = self.world.start("last")
-        process.actor = Keeper(self.world, self.oracle, process, CommitSettings(), last=job)
+        process.actor = Keeper(self.world, self.oracle, process, CommitSettings(embedding=False), last=job)
         while self.world.run_step():
             pass
 
     def _check_cold_open(self) -> None:
         reader = self.world.start("end")
-        actor = SimProcess(self.world, self.oracle, "end", self.protocol, CommitSettings())
+        actor = SimProcess(self.world, self.oracle, "end", self.protocol, CommitSettings(embedding=False))
         reader.actor = actor
         while self.world.run_step():
             pass

@@ -72,10 +72,10 @@ class QuickClock:
         self._ms += 1_000 * seconds
 
 
-def faulty(plan: Plan) -> TxnLog:
+def faulty(plan: Plan, *, embedding: bool | None = None) -> TxnLog:
     clock = QuickClock()
     store = MemoryStore(clock)
-    TxnLog.create(store, clock=clock).create_topic("t", NUMBERS)
+    TxnLog.create(store, clock=clock, embedding=embedding).create_topic("t", NUMBERS)
     return TxnLog.open(FaultyStore(store, plan), clock=clock)
 
 

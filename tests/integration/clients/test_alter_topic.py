@@ -141,7 +141,7 @@ def test_what_is_only_buffered_is_distributed_anew_in_memory(log: TxnLog) -> Non
 
 
 def test_what_is_only_buffered_is_uploaded_once_when_its_process_knows_of_the_change(log: TxnLog) -> None:
-    with Producer(log, "p") as producer, producer.transaction() as txn:
+    with Producer(log, "p", embed_bytes=0) as producer, producer.transaction() as txn:
         txn.send("t", rows(0, 30))
         log.alter_topic("t", partitions=5)
     assert_by_key(placed(log), 5)
@@ -239,7 +239,9 @@ def test_an_unclear_commit_that_is_repeated_on_a_grown_topic_is_there_once(
 def test_a_store_that_fails_while_records_are_read_back_loses_nothing() -> None:
     plan, clock = Plan(), QuickClock()
     store = MemoryStore(clock)
-    TxnLog.create(store, clock=clock).create_topic("t", SCHEMA, partitions=2, key_columns=["k"])
+    TxnLog.create(store, clock=clock, embedding=False).create_topic(
+        "t", SCHEMA, partitions=2, key_columns=["k"]
+    )
     log = TxnLog.open(FaultyStore(store, plan), clock=clock)
     with Producer(log, "p") as producer:
         producer.begin()

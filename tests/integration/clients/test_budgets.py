@@ -17,6 +17,7 @@ from txnlog import Producer, TxnLog
 from txnlog_testing.stores.counting import CountingStore, RequestClass, RequestCounts
 
 NUMBERS = pa.schema([("n", pa.int64()), ("text", pa.string())])
+DATA_CREATE = RequestClass(RequestKind.CREATE, KeyClass.DATA)
 DATA_PUT = RequestClass(RequestKind.OPEN_WRITE, KeyClass.DATA)
 ENTRY_PUT = RequestClass(RequestKind.CREATE, KeyClass.ENTRY)
 TABLE_PUT = RequestClass(RequestKind.CREATE, KeyClass.TABLE)
@@ -28,9 +29,9 @@ def rows(*numbers: int) -> pa.Table:
     return pa.table({"n": numbers, "text": [f"row {n}" for n in numbers]}, schema=NUMBERS)
 
 
-def counted() -> tuple[CountingStore, TxnLog]:
+def counted(*, embedding: bool = False) -> tuple[CountingStore, TxnLog]:
     store = CountingStore(MemoryStore())
-    log = TxnLog.create(store)
+    log = TxnLog.create(store, embedding=embedding)
     for name in ("t", "u"):
         log.create_topic(name, NUMBERS, partitions=500)
     return store, log
@@ -174,6 +175,54 @@ def test_an_abort_costs_nothing_or_one_entry() -> None:
         assert requests(measured.counts) == expected
 
 
+@pytest.mark.parametrize(
+    ("buffer", "flush", "prepare", "commit", "abort"),
+    [
+        ("auto", {}, {ENTRY_PUT: 1, TABLE_PUT: 1, DATA_CREATE: 2}, {ENTRY_PUT: 1, DATA_PUT: 2}, {}),
+        ("inline", {ENTRY_PUT: 1}, {ENTRY_PUT: 1}, {ENTRY_PUT: 1}, {ENTRY_PUT: 1}),
+        (
+            "deferred",
+            {DATA_CREATE: 2, TABLE_PUT: 1, ENTRY_PUT: 1},
+            {ENTRY_PUT: 1, TABLE_PUT: 1, DATA_CREATE: 2},
+            {ENTRY_PUT: 1},
+            {ENTRY_PUT: 1},
+        ),
+    ],
+)
+def test_what_travels_in_entries_costs_no_request_of_its_own(
+    buffer: str,
+    flush: dict[RequestClass, int],
+    prepare: dict[RequestClass, int],
+    commit: dict[RequestClass, int],
+    abort: dict[RequestClass, int],
+) -> None:
+    """Two topics. What is staged is uploaded, as in a log that does not embed; a flush of a one-shot begins files."""
+    store, log = counted(embedding=True)
+
+    def send() -> None:
+        producer.begin()
+        producer.send("t", rows(1))
+        producer.send("u", rows(1))
+
+    with Producer(log, "p", buffer=buffer) as producer:
+        for call, flushes, expected in (
+            (producer.commit, False, {ENTRY_PUT: 1}),
+            (producer.commit, True, commit),
+            (producer.abort, False, {}),
+            (producer.abort, True, abort),
+            (producer.prepare, False, prepare),
+        ):
+            send()
+            if flushes:
+                with store.measure() as measured:
+                    producer.flush()
+                assert requests(measured.counts) == flush
+            with store.measure() as measured:
+                call()
+            assert requests(measured.counts) == expected, (call, flushes)
+        producer.commit()
+
+
 def test_opening_a_producer_is_one_entry_and_ids_one_per_process_and_1000() -> None:
     store, log = counted()
     with store.measure() as measured:
@@ -284,7 +333,7 @@ def test_a_read_fetches_only_asked_chunks_of_committed_row_groups(
 ) -> None:
     monkeypatch.setattr(segment_object, "SMALL_FILE_BYTES", 0)
     store = CountingStore(MemoryStore())
-    log = TxnLog.create(store)
+    log = TxnLog.create(store, embedding=False)
     log.create_topic("w", WIDE)
     with Producer(log, "p", buffer="inline") as producer:
         for number in range(10):
@@ -310,7 +359,7 @@ def test_a_read_fetches_only_asked_chunks_of_committed_row_groups(
 def test_a_file_with_committed_and_aborted_batches_gives_only_the_committed() -> None:
     """Two transactions whose batches lie in different files, of which one is aborted: its file is never touched."""
     store = CountingStore(MemoryStore())
-    log = TxnLog.create(store)
+    log = TxnLog.create(store, embedding=False)
     log.create_topic("w", WIDE)
     with Producer(log, "a", buffer="inline") as lost, Producer(log, "b", buffer="inline") as kept:
         lost.begin()

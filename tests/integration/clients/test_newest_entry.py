@@ -34,7 +34,7 @@ def build(
     store: MemoryStore, *, compressed: bool, entries: int, clock: QuickClock | None = None
 ) -> tuple[str, bytes]:
     """Make a log whose newest entry is small, or compressed; returns that entry."""
-    with TxnLog.create(store, clock=clock) as log:
+    with TxnLog.create(store, clock=clock, embedding=False) as log:
         log.create_topic("t", NUMBERS)
         for _ in range(entries):
             log.committer.commit(log.committer.intend(AllocateIds("build", 1)))

@@ -27,11 +27,18 @@ T0 = ("t", 0)
 class World:
     """A log with the topic ``t`` of some partitions, those who write to it, and the requests of those who read."""
 
-    def __init__(self, partitions: int = 1, *, is_far: bool = False, clock: QuickClock | None = None) -> None:
+    def __init__(
+        self,
+        partitions: int = 1,
+        *,
+        is_far: bool = False,
+        clock: QuickClock | None = None,
+        embedding: bool | None = None,
+    ) -> None:
         """``is_far``: the store of readers says that each request is a round trip."""
         self.clock = clock or QuickClock()
         self.memory = MemoryStore(self.clock)
-        self.writing = TxnLog.create(self.memory, clock=self.clock)
+        self.writing = TxnLog.create(self.memory, clock=self.clock, embedding=embedding)
         self.writing.create_topic("t", NUMBERS, partitions=partitions)
         self.store = CountingStore(FarStore(self.memory) if is_far else self.memory)
         self.log = TxnLog.open(self.store, clock=self.clock)

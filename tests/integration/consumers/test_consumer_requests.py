@@ -46,7 +46,7 @@ def test_records_cost_their_column_chunks_and_each_footer_once_and_a_look_one_ge
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(segment_object, "SMALL_FILE_BYTES", 0)
-    world = World(partitions=50)
+    world = World(partitions=50, embedding=False)
     with Producer(world.writing, "one-shot") as producer, producer.transaction() as txn:
         for partition in range(50):
             txn.send("t", rows(*range(100)), partition=partition)
@@ -63,8 +63,31 @@ def test_records_cost_their_column_chunks_and_each_footer_once_and_a_look_one_ge
         assert measured.counts.requests == {ENTRY_GET: 1}
 
 
-def test_what_is_fetched_is_sliced_and_not_fetched_again() -> None:
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_embedded_records_cost_a_get_for_each_entry_that_the_process_has_not_read(is_sealed: bool) -> None:
+    """Of those that it has followed it has the records already; those before the snapshot it fetches, until they are sealed."""
     world = World()
+    for number in range(20):
+        world.append(number)
+    if is_sealed:
+        world.writing.maintain("seal")
+    world.writing.committer.write_snapshot()
+    for number in range(20, 25):
+        world.append(number)
+    store = CountingStore(world.memory)
+    log = TxnLog.open(store, clock=world.clock)
+    with Consumer(log, auto_offset_reset="earliest") as consumer:
+        consumer.subscribe(["t"])
+        with store.measure() as measured:
+            assert drained(consumer) == list(range(25))
+    data = measured.counts.count(None, KeyClass.DATA)
+    assert (data, measured.counts.requests[ENTRY_GET] - 1) == ((1, 0) if is_sealed else (0, 20)), (
+        "and one look"
+    )
+
+
+def test_what_is_fetched_is_sliced_and_not_fetched_again() -> None:
+    world = World(embedding=False)
     world.append(*range(1_000))
     with world.consumer(max_poll_records=10) as consumer, world.store.measure() as measured:
         assert [numbers(batch) for batch in itertools.islice(consumer.batches(), 100)] == [
@@ -161,7 +184,7 @@ def test_a_large_chunk_is_fetched_as_it_is_asked_for(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(
         row_reading, "GROUP_BYTES", 0
     )  # these runs are small: several would be decoded together
-    world = World()
+    world = World(embedding=False)
     for number in range(20):
         world.append(number)
     with world.consumer() as consumer, world.store.measure() as measured:
@@ -239,7 +262,7 @@ DATA = (RequestKind.GET_RANGE, KeyClass.DATA)
 
 
 def test_records_that_cannot_be_fetched_come_later_and_keep_nobody_waiting() -> None:
-    world = World(partitions=2)
+    world = World(partitions=2, embedding=False)
     world.append(*range(5))
     world.append(*range(10, 15), partition=1)
     plan = Plan()
@@ -260,7 +283,7 @@ def test_records_that_cannot_be_fetched_come_later_and_keep_nobody_waiting() -> 
 
 
 def test_what_is_fetched_before_a_failure_is_handed_out_first() -> None:
-    world = World(partitions=2)
+    world = World(partitions=2, embedding=False)
     world.append(1, 2)
     world.append(11, 12, partition=1)
     plan = Plan()
@@ -282,7 +305,7 @@ def test_a_poll_that_is_interrupted_loses_nothing(
     """Ctrl-C at every request of a poll, and between the batches of a chunk."""
     monkeypatch.setattr(fetching, "WHOLE_BYTES", 0)
     monkeypatch.setattr(segment_object, "SMALL_FILE_BYTES", small)
-    world = World(partitions=2)
+    world = World(partitions=2, embedding=False)
     for start in (0, 10):
         world.append(start, start + 1)
         world.append(100 + start, partition=1)

@@ -126,7 +126,7 @@ def test_a_consumer_that_has_enough_looks_once_a_second() -> None:
 
 
 def test_a_late_batch_goes_out_with_what_it_has() -> None:
-    world = World(partitions=4)
+    world = World(partitions=4, embedding=False)
     for partition in range(4):
         world.append(partition, partition=partition)
     clock = QuickClock()

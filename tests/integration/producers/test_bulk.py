@@ -120,7 +120,7 @@ def test_an_entry_that_the_store_refuses_can_be_committed_later() -> None:
 def test_records_that_went_down_with_a_file_end_the_append(when: str) -> None:
     plan = Plan()
     log = faulty(plan)
-    small = ProducerSettings(batch_bytes=8, buffer_bytes=8)
+    small = ProducerSettings(batch_bytes=8, buffer_bytes=8, embed_bytes=0)
     with BulkAppend(log, small) as append:
         plan.next(
             RequestKind.OPEN_WRITE, KeyClass.DATA, Fault(FaultKind.DISK_FULL)

@@ -195,15 +195,22 @@ def test_an_unknown_stage_can_be_aborted(kind: FaultKind, landed: bool, close: b
 
 
 @pytest.mark.parametrize(
-    "where", [(RequestKind.OPEN_WRITE, KeyClass.DATA), (RequestKind.CREATE, KeyClass.TABLE), ENTRY]
+    ("where", "embed_bytes"),
+    [
+        ((RequestKind.OPEN_WRITE, KeyClass.DATA), 0),
+        ((RequestKind.CREATE, KeyClass.DATA), 65_536),
+        ((RequestKind.CREATE, KeyClass.TABLE), 65_536),
+        (ENTRY, 65_536),
+    ],
+    ids=["file", "small file", "table", "entry"],
 )
 @pytest.mark.parametrize("kind", [FaultKind.DISK_FULL, FaultKind.PERMISSION_DENIED])
 def test_a_refused_stage_changes_nothing_and_can_be_repeated(
-    where: tuple[RequestKind, KeyClass], kind: FaultKind
+    where: tuple[RequestKind, KeyClass], embed_bytes: int, kind: FaultKind
 ) -> None:
     plan = Plan()
     log = faulty(plan)
-    with Producer(log, "p", buffer="deferred") as producer:
+    with Producer(log, "p", buffer="deferred", embed_bytes=embed_bytes) as producer:
         producer.begin()
         producer.send("t", rows(1))
         before = log.refresh()

@@ -129,16 +129,19 @@ def test_a_repeat_syncs_one_directory_and_its_repeat_none(root: Path) -> None:
     assert process.synced() == [LOG]
 
 
-def test_a_commit_costs_what_it_did_also_behind_others(root: Path) -> None:
-    """Data file and entry: each synced, and its directory. What others committed before rides along."""
+@pytest.mark.parametrize("embed_bytes", [0, 65_536])
+def test_a_commit_costs_what_it_did_also_behind_others(root: Path, embed_bytes: int) -> None:
+    """Data file and entry: each synced, and its directory; the entry alone, where it has the records. What others committed before rides along."""
     process = Process(root)
-    with Producer(process.log) as producer:
+    with Producer(process.log, embed_bytes=embed_bytes) as producer:
         for value in range(3):
             producer.send("t", pa.table({"n": [value]}, schema=NUMBERS), partition=0)
             producer.flush()
             if value:
-                data, log = process.synced()
-                assert data.endswith("/data") or "/data/" in data, data
+                *data, log = process.synced()
+                assert [one.endswith("/data") or "/data/" in one for one in data] == [True] * (
+                    not embed_bytes
+                )
                 assert log == LOG
             others_commit(root, value)
             process.synced()

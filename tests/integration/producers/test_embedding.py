@@ -20,6 +20,7 @@ from txnformat.core.lifecycle.truncation import LimitedBy
 from txnformat.errors import CommitStateUnknownError, ConflictError, CorruptDataError
 from txnformat.protocol import commit as commit_steps
 from txnformat.protocol import unembedding
+from txnformat.protocol.commit import CommitSettings
 from txnformat.protocol.spilling import write_spill
 from txnformat.segments.payload import head_of, payload_of, with_payload
 from txnformat.store.memory import MemoryStore
@@ -287,9 +288,11 @@ def _operations(log: TxnLog, entry: int | None) -> Any:
     return decode_entry(log.store.get(keys.entry_key(entry)) or b"", entry).operations
 
 
-def test_a_log_may_embed_from_its_first_entry_on() -> None:
+@pytest.mark.parametrize("embedding", [None, True])
+@pytest.mark.parametrize("how", [TxnLog.create, TxnLog.open_or_create])
+def test_a_log_embeds_from_its_first_entry_on(how: Any, embedding: bool | None) -> None:
     store = MemoryStore()
-    log = TxnLog.create(store, embedding=True)
+    log = how(store) if embedding is None else TxnLog.create(store, embedding=embedding)
     log.create_topic("t", SCHEMA, partitions=1)
     with Producer(log) as producer:
         producer.send("t", rows(1))
@@ -297,20 +300,37 @@ def test_a_log_may_embed_from_its_first_entry_on() -> None:
     assert [one["n"] for one in TxnLog.open(store).read("t").read_all().to_pylist()] == [1]
 
 
-def test_a_log_of_another_creator_that_does_not_embed_is_refused() -> None:
-    """The caller's log would upload each small file."""
+def test_a_log_that_does_not_embed_can_be_read_by_versions_before() -> None:
+    store = MemoryStore()
+    log = TxnLog.create(store, embedding=False)
+    log.create_topic("t", SCHEMA)
+    with Producer(log) as producer:
+        producer.send("t", rows(1))
+    assert len(data_keys(store)) == 1
+    assert {name for names in log.state.features for name in names} == {"base-1"}
+    assert log.upgrade(embedding=True)
+    with Producer(log) as producer:
+        producer.send("t", rows(2))
+    assert len(data_keys(store)) == 1
+    assert sorted(one["n"] for one in TxnLog.open(store).read("t").read_all().to_pylist()) == [1, 2]
+
+
+@pytest.mark.parametrize("embedding", [True, False])
+def test_a_log_of_another_creator_that_says_otherwise_is_refused(embedding: bool) -> None:
+    """The caller's log would upload each small file, or could not be read by the versions that it is for."""
     store = MemoryStore()
     armed = [True]
 
     def before_create(key: str) -> None:
         if "/log/" in key and armed:
             armed.clear()
-            TxnLog.open(store).create_topic("t", SCHEMA)
+            other = TxnLog.open(store, settings=CommitSettings(embedding=not embedding))
+            other.create_topic("t", SCHEMA)
 
     with pytest.raises(ConflictError, match="it says otherwise") as caught:
-        TxnLog.create(FaultyStore(store, before_create=before_create), embedding=True)
+        TxnLog.create(FaultyStore(store, before_create=before_create), embedding=embedding)
     assert caught.value.kind == "log-exists"
-    assert "embedding=`False`" in str(caught.value)
+    assert f"embedding=`{not embedding}`" in str(caught.value)
 
 
 def test_records_that_wait_while_their_topic_grows_find_their_partitions() -> None:

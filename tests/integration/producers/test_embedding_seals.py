@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pyarrow as pa
 import pytest
 
 from tests.integration.producers.embedded_logs import copy_of, log_on, seen, write
+from txnformat.protocol import unembedding
 from txnformat.store.memory import MemoryStore
 from txnformat.store.recent import recent_payloads
 from txnformat.store.requests import KeyClass, RequestKind
-from txnlog import TxnLog
+from txnlog import Producer, TxnLog
 from txnlog_testing.stores.counting import CountingStore
 
 
@@ -47,3 +51,49 @@ def test_a_seal_believes_no_payload_of_another_entry_in_the_same_slot() -> None:
     assert measured.counts.count(RequestKind.GET, KeyClass.ENTRY) == len(entries[::2])
     assert seen(log) == before
     assert log.verify(deep=True).ok
+
+
+def _changed(table: pa.Table, what: str) -> pa.Table:
+    if what == "a value":
+        return table.set_column(0, "n", pa.array([*table["n"].to_pylist()[:-1], 999]))
+    if what == "a null":
+        return table.set_column(1, "text", pa.array([None, *table["text"].to_pylist()[1:]], pa.string()))
+    return table.take(list(range(len(table)))[::-1])
+
+
+@pytest.mark.parametrize("what", ["a value", "a null", "the order"])
+def test_a_deep_verification_compares_sealed_rows_with_those_in_the_entries(
+    what: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """The file that a seal has written has checksums of its own, so nothing else would tell."""
+    log = log_on(tmp_path / "log")
+    write(log)
+    original = unembedding._Payloads.table
+    changed: list[str] = []
+
+    def table(self: Any, file: Any, groups: Any, schema: pa.Schema) -> pa.Table:
+        found = original(self, file, groups, schema)
+        if len(found) < 2 or changed:
+            return found
+        changed.append(file.key)
+        return _changed(found, what)
+
+    monkeypatch.setattr(unembedding._Payloads, "table", table)
+    log.maintain("seal")
+    monkeypatch.undo()
+    assert log.verify().ok
+    (problem,) = log.verify(deep=True).problems
+    assert problem.kind == "batches"
+    assert "other rows than the entry that they were taken from" in problem.what
+    assert changed[0] in problem.expected
+
+
+def test_a_deep_verification_takes_what_arrow_calls_unequal_for_the_same() -> None:
+    log = TxnLog.create(MemoryStore())
+    log.create_topic("t", pa.schema([("f", pa.float64()), ("s", pa.struct([("g", pa.float32())]))]))
+    with Producer(log, "p") as producer, producer.transaction() as txn:
+        txn.send("t", [{"f": float("nan"), "s": {"g": float("nan")}}, {"f": -0.0, "s": None}])
+    log.maintain("seal")
+    report = log.verify(deep=True)
+    assert report.ok
+    assert report.checked["copied_batches"] == 1

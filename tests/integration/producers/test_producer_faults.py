@@ -82,7 +82,7 @@ def test_any_create_may_lose_its_answer_and_each_record_is_there_once(buffer: st
 def test_an_upload_that_loses_its_answer_is_looked_up(buffer: str, kind: FaultKind, lands: bool) -> None:
     plan = Plan()
     log = faulty(plan)
-    with Producer(log, "p", buffer=buffer) as producer:
+    with Producer(log, "p", buffer=buffer, embed_bytes=0) as producer:
         producer.begin()
         producer.send("t", rows(1))
         before = log.refresh().entry
@@ -121,13 +121,17 @@ def test_a_file_with_earlier_records_fails_and_only_abort_is_possible() -> None:
 
 @BUFFERS
 @pytest.mark.parametrize("kind", [FaultKind.DISK_FULL, FaultKind.READ_ONLY, FaultKind.PERMISSION_DENIED])
-@pytest.mark.parametrize("where", [(RequestKind.OPEN_WRITE, KeyClass.DATA), ENTRY])
+@pytest.mark.parametrize(
+    ("where", "embed_bytes"),
+    [((RequestKind.OPEN_WRITE, KeyClass.DATA), 0), (ENTRY, 0), (ENTRY, 65_536)],
+    ids=["file", "entry", "embedded"],
+)
 def test_a_refused_write_changes_nothing_and_the_commit_can_be_repeated(
-    buffer: str, kind: FaultKind, where: tuple[RequestKind, KeyClass]
+    buffer: str, kind: FaultKind, where: tuple[RequestKind, KeyClass], embed_bytes: int
 ) -> None:
     plan = Plan()
     log = faulty(plan)
-    with Producer(log, "p", buffer=buffer) as producer:
+    with Producer(log, "p", buffer=buffer, embed_bytes=embed_bytes) as producer:
         producer.begin()
         producer.send("t", rows(1))
         before = log.refresh()

@@ -226,7 +226,7 @@ def test_what_a_dataset_cannot_have_is_named(counted: Any, asked: dict[str, Any]
 
 
 def test_a_damaged_page_and_a_missing_file_are_errors(tmp_path: Path) -> None:
-    log = TxnLog.create(tmp_path / "log")
+    log = TxnLog.create(tmp_path / "log", embedding=False)
     fill(log, 100)
     dataset = log.dataset("t")
     path = tmp_path / "log" / next(iter(log.state.files)).key
@@ -239,7 +239,7 @@ def test_a_damaged_page_and_a_missing_file_are_errors(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=path.name):
         dataset.to_table()
     store = MemoryStore()
-    log = TxnLog.create(store)
+    log = TxnLog.create(store, embedding=False)
     fill(log, 100)
     dataset = log.dataset("t")
     store.delete(next(iter(log.state.files)).key)

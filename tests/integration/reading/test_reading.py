@@ -42,8 +42,17 @@ def numbers(log: TxnLog, **asked: Any) -> list[int]:
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A log with one partition: 0 1 | C | 10 11 (aborted) | A | 20 21 | C, so offsets 0 to 8, records at 0 1 3 4 6 7."""
-    root = tmp_path / "log"
-    with TxnLog.create(root) as log:
+    return _written(tmp_path / "log")
+
+
+@pytest.fixture
+def uploaded(tmp_path: Path) -> Path:
+    """The same log, with a file of each flush."""
+    return _written(tmp_path / "log", embedding=False)
+
+
+def _written(root: Path, **values: Any) -> Path:
+    with TxnLog.create(root, **values) as log:
         log.create_topic("t", NUMBERS)
         with Producer(log, "p", buffer="inline") as producer:
             for first in (0, 10, 20):
@@ -215,7 +224,8 @@ def _data_files(root: Path) -> list[Path]:
     return [root / file.key for file in TxnLog.open(root).state.files]
 
 
-def test_a_damaged_or_missing_segment_file_is_named(root: Path) -> None:
+def test_a_damaged_or_missing_segment_file_is_named(uploaded: Path) -> None:
+    root = uploaded
     log = TxnLog.open(root)
     first = _data_files(root)[0]
     good = first.read_bytes()
@@ -233,7 +243,8 @@ def test_a_damaged_or_missing_segment_file_is_named(root: Path) -> None:
     assert numbers(log, start=6) == [20, 21]  # what does not need it is still there
 
 
-def test_files_of_aborted_records_are_not_needed(root: Path) -> None:
+def test_files_of_aborted_records_are_not_needed(uploaded: Path) -> None:
+    root = uploaded
     for path in _data_files(root)[2:4]:
         path.unlink()
     log = TxnLog.open(root)

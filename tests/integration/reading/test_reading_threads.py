@@ -80,7 +80,7 @@ def test_separate_ranges_of_a_window_are_fetched_together(monkeypatch: pytest.Mo
     """One after the other they would wait for each other until the barrier breaks."""
     monkeypatch.setattr(segment_object, "SMALL_FILE_BYTES", 0)
     store = Meeting()
-    fill(TxnLog.create(store))
+    fill(TxnLog.create(store, embedding=False))
     log = TxnLog.open(store)
     store.barrier = threading.Barrier(len(EVERY_OTHER))
     with store.measure() as measured:

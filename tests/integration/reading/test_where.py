@@ -236,7 +236,7 @@ def test_a_condition_goes_with_offsets_partitions_and_no_columns(counted: Any) -
 
 def test_older_files_are_excluded_by_their_own_types_and_by_columns_that_they_lack() -> None:
     store = CountingStore(MemoryStore())
-    log = TxnLog.create(store)
+    log = TxnLog.create(store, embedding=False)
     log.create_topic("t", pa.schema([("n", pa.int32()), ("d", pa.decimal128(5, 2)), ("g", pa.float32())]))
     before = pa.table(
         {"n": [1, 2], "d": pa.array([1, 2], pa.decimal128(5, 2)), "g": pa.array([0.1, 2.0], pa.float32())},

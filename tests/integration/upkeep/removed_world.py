@@ -42,9 +42,11 @@ class RemovedWorld:
         self.layout = layout
         self.clock = ManualClock()
         self.store = MemoryStore(self.clock)
-        log = TxnLog.create(self.store, clock=self.clock, max_transaction_timeout_ms=1_000 * WEEK_S)
+        log = TxnLog.create(
+            self.store, clock=self.clock, embedding=embedded, max_transaction_timeout_ms=1_000 * WEEK_S
+        )
         log = self.opened()
-        log.upgrade(embedding=embedded)
+        log.upgrade()
         policy: dict[str, int | str] = (
             {"cleanup.policy": "compact", "min.compaction.lag.ms": 0} if layout == "compacted keys" else {}
         )

@@ -381,7 +381,7 @@ def test_a_topic_that_has_changed_is_compacted_to_its_newest_columns() -> None:
 
 
 def test_large_rows_are_written_into_files_without_compression(monkeypatch: pytest.MonkeyPatch) -> None:
-    log = TxnLog.create(MemoryStore())
+    log = TxnLog.create(MemoryStore(), embedding=False)
     log.create_topic("t", pa.schema([("n", pa.int64()), ("text", pa.string())]))
     log.upgrade()
     monkeypatch.setattr("txnformat.reading.compacting.ROW_GROUP_BYTES", 3_000)

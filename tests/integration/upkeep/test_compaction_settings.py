@@ -27,7 +27,7 @@ def files(root: Path, topic: str) -> int:
 
 def build(root: Path) -> TxnLog:
     """Make a log with topics that are written in ten small files each, one of them aborted."""
-    log = TxnLog.create(root)
+    log = TxnLog.create(root, embedding=False)
     log.upgrade()
     log.create_topic("left", NUMBERS, settings={TARGET: -1})
     log.create_topic("written", NUMBERS)
@@ -115,7 +115,7 @@ def test_a_round_looks_for_what_can_be_sealed_and_listed_once_for_all_topics() -
             count += operation is RequestKind.GET and parse_entry_key(key) is not None
             return None
 
-        with TxnLog.create(FaultyStore(MemoryStore(), watch)) as log:
+        with TxnLog.create(FaultyStore(MemoryStore(), watch), embedding=False) as log:
             log.upgrade()
             for number in range(topics):
                 log.create_topic(f"t{number}", NUMBERS)
@@ -128,7 +128,7 @@ def test_a_round_looks_for_what_can_be_sealed_and_listed_once_for_all_topics() -
 
 
 def test_a_log_that_was_not_upgraded_is_not_compacted(tmp_path: Path) -> None:
-    with TxnLog.create(tmp_path) as log:
+    with TxnLog.create(tmp_path, embedding=False) as log:
         log.create_topic("t", NUMBERS)
         assert {one.task for one in log.maintain().skipped} >= {"compact"}
 
@@ -147,7 +147,7 @@ def test_values_that_make_no_sense_are_refused(tmp_path: Path, name: str, value:
 def test_compaction_again_and_again_does_not_hold_retention_up(time: str) -> None:
     """Parts that are far apart in time are not written together: else the oldest records would go with the newest."""
     clock = QuickClock()
-    with TxnLog.create(MemoryStore(clock), clock=clock) as log:
+    with TxnLog.create(MemoryStore(clock), clock=clock, embedding=False) as log:
         log.upgrade()
         settings: dict[str, int | str] = {"retention.ms": 8 * HOUR, "retention.time": time}
         moments = pa.schema([("n", pa.int64()), ("at", pa.timestamp("ms", tz="UTC"))])

@@ -404,7 +404,7 @@ def test_a_topic_that_is_deleted_before_its_records_are_sealed_is_gone(
 ) -> None:
     log = filled()
 
-    def seal() -> list[Any]:
+    def seal(**_: Any) -> list[Any]:
         TxnLog.open(log.store).delete_topic("t")
         return []
 

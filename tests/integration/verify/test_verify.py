@@ -31,7 +31,7 @@ def rows(first: int, count: int) -> pa.Table:
 
 def build(store: ObjectStore) -> None:
     """Make a log with everything: one-shot, inline, aborted, without transaction, batch table, open, snapshots."""
-    log = TxnLog.create(store)
+    log = TxnLog.create(store, embedding=False)
     log.create_topic("t", NUMBERS, partitions=2)
     log.create_topic("empty", NUMBERS)
     with Producer(log, "one-shot") as producer, producer.transaction() as transaction:
@@ -255,7 +255,7 @@ def test_damage_is_found_and_named(
     if damage == "delete":
         assert mine[0].kind == "missing"
     if kind is KeyClass.ENTRY and which == 7:
-        assert "its bytes are in _txnlog/bundles/" in mine[0].hint
+        assert "its bytes, without a payload, are in _txnlog/bundles/" in mine[0].hint
 
 
 @pytest.mark.parametrize(("kind", "which"), [one for one in OBJECTS if one[0] is not KeyClass.LATEST])

@@ -43,7 +43,7 @@ MIB = 1024 * 1024
 
 def build(store: ObjectStore | str) -> None:
     """Make a log with a file for each of many sends."""
-    with TxnLog.create(store) as log:
+    with TxnLog.create(store, embedding=False) as log:
         log.create_topic("t", NUMBERS)
         with Producer(log) as producer:
             for number in range(FILES):

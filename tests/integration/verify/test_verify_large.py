@@ -39,7 +39,7 @@ class Hollow(MemoryStore):
 @pytest.fixture(scope="module")
 def written() -> tuple[FileRecord, bytes]:
     store = MemoryStore()
-    with TxnLog.create(store) as log:
+    with TxnLog.create(store, embedding=False) as log:
         log.create_topic("t", NUMBERS)
         with Producer(log) as producer:
             producer.send("t", pa.table({"n": range(1_000)}, NUMBERS))

@@ -37,7 +37,7 @@ def turn(producer: Producer, end: str) -> None:
 
 def build(store: MemoryStore, segments: int = 1) -> TxnLog:
     """Make a log of one partition that is sealed, with an aborted transaction over each end of a segment."""
-    log = TxnLog.create(store)
+    log = TxnLog.create(store, embedding=False)
     log.create_topic("t", NUMBERS)
     inline, holder = Producer(log, "inline", buffer="inline"), Producer(log, "held", buffer="inline")
     inline.init()

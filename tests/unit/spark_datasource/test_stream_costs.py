@@ -47,16 +47,17 @@ def test_an_idle_source_asks_once_an_interval_and_once_a_minute_more(
     followed.log.close()
 
 
+@pytest.mark.parametrize("embedding", [False, True], ids=["files", "embedded"])
 @pytest.mark.parametrize(("others", "asked"), [(0, 1 + 2), (7, 1 + 2 + 4 + 8), (20, 1 + 2 + 4 + 8 + 16)])
 def test_a_micro_batch_asks_for_each_entry_in_each_process_and_writes_one_entry(
-    tmp_path: Path, others: int, asked: int
+    tmp_path: Path, others: int, asked: int, embedding: bool
 ) -> None:
     """Between two micro-batches lie the query's own entry, one of its producer, and those of others.
 
     A follower asks for the next one, then for two, four, eight, sixteen at once, up to the first that is not there.
     """
     path, tasks = str(tmp_path / "log"), Worker()
-    with TxnLog.create(path) as log:
+    with TxnLog.create(path, embedding=embedding) as log:
         query = Query(path, 0, tasks)
         for _ in range(2):
             query.feed()
@@ -73,7 +74,7 @@ def test_a_micro_batch_asks_for_each_entry_in_each_process_and_writes_one_entry(
         "producer": {},
         "source": {ENTRY_GET: asked},
         "plan": {ENTRY_GET: 1 + asked},
-        "tasks": {DATA_GET: 1, DATA_PUT: 1},
+        "tasks": {ENTRY_GET: 1} if embedding else {DATA_GET: 1, DATA_PUT: 1},
         "commit": {ENTRY_GET: 1 + asked, ENTRY_PUT: 1},
     }
 

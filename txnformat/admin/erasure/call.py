@@ -91,7 +91,7 @@ def erase(
         raise _all_rows(found.name)
     matcher = Matcher(sidecars, found, condition)
     if not dry_run:
-        seal_and_list(committer)
+        seal_and_list(committer, found.topic_id)
         state = committer.refresh()
     known = None if key is None or dry_run else _known(state, found, where, key)
     if known is None:
@@ -226,7 +226,7 @@ def _rewrite(committer: Committer, matcher: Matcher, erasure_id: str) -> None:
         known = _there(committer.refresh(), erasure_id)
         if known.ends_entry < 0 and not begun_by(committer.state, known.entry):
             known = _advance(committer, known, {})  # fixes the ends, before what lies below them is listed
-            seal_and_list(committer)
+            seal_and_list(committer, known.topic_id)
         if known.rewritten_entry >= 0:
             return
         known = _advance(committer, known, rewriting.run())

@@ -14,6 +14,7 @@ from txnformat.core.lifecycle.operations import CompleteErasure, KeptVersions
 from txnformat.core.lifecycle.state import ErasureState
 from txnformat.core.lifecycle.trim import check_removal
 from txnformat.core.state import EMBEDDING, LogState
+from txnformat.core.wire.bundle import BUNDLE_ENTRIES, bundle_first
 from txnformat.errors import ConflictError, NotFoundError, StorageError
 from txnformat.store.base import ObjectStore
 from txnformat.store.unfinished import UnfinishedUpload, unfinished_uploads
@@ -154,8 +155,9 @@ def _left(one: ErasureState, seen: _Seen) -> list[str]:
         )
     if seen.oldest_entry is not None and seen.oldest_entry <= one.rewritten_entry:
         found.append(
-            f"entries {seen.oldest_entry} to {one.rewritten_entry} are still there, whose payloads may hold such records: "
-            "truncations delete them (`txnlog truncate`)"
+            f"entries {seen.oldest_entry} to {one.rewritten_entry} are still there, whose payloads may hold such records: truncations delete them "
+            f"(`txnlog truncate`) when their rows are sealed and all entries below {bundle_first(one.rewritten_entry) + BUNDLE_ENTRIES} are old "
+            "enough and have two snapshots behind them"
         )
     if seen.failure:
         found.append(f"unfinished uploads could not be listed: {seen.failure}")
