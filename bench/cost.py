@@ -103,7 +103,7 @@ def _metadata_bytes(store: CountingStore) -> int:
 
 
 def _service(
-    topics: int, partitions: int, **settings: int
+    topics: int, partitions: int, **settings: Any
 ) -> Callable[[CountingStore], tuple[TxnLog, Callable[[], None]]]:
     """Return how a transactional producer begins, which writes some records to each of some topics. ``settings``: of the producer."""
 

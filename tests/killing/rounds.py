@@ -77,7 +77,7 @@ def run_history(
         Of the job, instead of what the seed chooses.
     """
     rng = random.Random(seed)
-    chosen = {
+    chosen: dict[str, Any] = {
         "buffer": rng.choice(["auto", "inline", "deferred"]),
         "batch": rng.randint(1, 12),
         "flushes": rng.random() < 0.5,

@@ -426,7 +426,7 @@ def test_another_client_that_seals_less_is_no_end(monkeypatch: pytest.MonkeyPatc
         append(log, number)
     seal, raced = log.committer.seal, [True]
 
-    def race(**how: bool) -> Any:
+    def race(**how: Any) -> Any:
         if raced:
             raced.clear()
             other.committer.seal()
