@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -80,7 +81,8 @@ def _write(files: Path, blocks: list[pa.Table], dictionaries: bool | list[str]) 
 
 
 def _spark_seconds(spark: SparkSession, frame: DataFrame) -> float:
-    process = spark._jvm.java.lang.ProcessHandle.current().pid()
+    jvm: Any = spark._jvm
+    process = jvm.java.lang.ProcessHandle.current().pid()
     before = _process_seconds(process)
     drain(frame)
     return _process_seconds(process) - before
