@@ -82,7 +82,7 @@ class Bucket:
         self.proxy = proxy
         self.name = folder.name
         self.path = server.url(self.name)
-        self.log = TxnLog.create(self.path, storage_options=server.storage_options)
+        self.log = TxnLog.create(self.path, storage_options=server.storage_options, embedding=False)
         self.feed = Feed(spark, self.path, folder)
         proxy.plan = no_proxy_faults
 

@@ -135,7 +135,7 @@ def test_case_22_drivers_are_killed_between_the_two(tmp_path: Path) -> None:
 
     The suite kills one driver, behind the entry: Spark's offsets and the log's differ then.
     """
-    log = TxnLog.create(tmp_path / "log")
+    log = TxnLog.create(tmp_path / "log", embedding=False)
     log.create_topic(ORDERS, SCHEMA, partitions=PARTITIONS, key_columns=["key"])
     log.create_topic(TOPIC, TOPIC_SCHEMA, partitions=PARTITIONS, key_columns=["key"])
     job = Job(
