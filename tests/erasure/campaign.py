@@ -124,7 +124,9 @@ def run(
     """
     random = Random(seed)
     batches = max(1, -(-wanted // (producers * rows)))
-    log = TxnLog.create(root, embedding=False)  # the campaign searches files; its maintenance does not truncate
+    log = TxnLog.create(
+        root, embedding=False
+    )  # the campaign searches files; its maintenance does not truncate
     log.upgrade()
     log.create_topic("t", PEOPLE, partitions=2)
     outcome = Outcome(producers * batches * rows)

@@ -40,7 +40,7 @@ class Account:
     """A log with two topics on a server that judges every request, and a user for each policy."""
 
     def __init__(self, server: S3Server) -> None:
-        log = TxnLog.create(server.url(LOG), storage_options=server.storage_options)
+        log = TxnLog.create(server.url(LOG), storage_options=server.storage_options, embedding=False)
         self.orders = log.create_topic("orders", NUMBERS)
         log.create_topic("secrets", NUMBERS)
         with Producer(log) as producer:

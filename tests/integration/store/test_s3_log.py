@@ -56,7 +56,7 @@ def moto() -> Iterator[S3Server]:
 def url(server: S3Server) -> str:
     """A log with one topic and ten records."""
     root = server.url(f"log-{next(_roots)}")
-    with TxnLog.create(root, storage_options=server.storage_options) as log:
+    with TxnLog.create(root, storage_options=server.storage_options, embedding=False) as log:
         log.create_topic("t", NUMBERS)
         write(log, range(10))
     return root
