@@ -40,7 +40,7 @@ class Account:
     """A log with two topics on a server that judges every request, and a user for each policy."""
 
     def __init__(self, server: S3Server) -> None:
-        log = TxnLog.create(server.url(LOG), storage_options=server.storage_options)
+        log = TxnLog.create(server.url(LOG), storage_options=server.storage_options, embedding=False)
         self.orders = log.create_topic("orders", NUMBERS)
         log.create_topic("secrets", NUMBERS)
         with Producer(log) as producer:
@@ -154,6 +154,21 @@ def test_a_reader_of_one_topic_reads_no_other(account: Account) -> None:
     assert numbers(log, "orders") >= 3
     assert denied(lambda: numbers(log, "secrets"))
     assert denied(lambda: send(log, "orders"))
+
+
+def test_a_reader_of_one_topic_reads_what_others_have_in_entries_unless_their_topic_forbids_it(
+    account: Account,
+) -> None:
+    """As the page says: an account that reads the chain has the rows that travel in it."""
+    log = account.log("admin")
+    log.upgrade(embedding=True)
+    log.create_topic("told", NUMBERS)
+    log.create_topic("kept", NUMBERS, settings={"embed": "false"})
+    for topic in ("told", "kept"):
+        send(log, topic)
+    reader = account.log("topic-reader")
+    assert numbers(reader, "told") == 1
+    assert denied(lambda: numbers(reader, "kept"))
 
 
 def test_a_writer_writes_all_topics(account: Account) -> None:
