@@ -156,6 +156,21 @@ def test_a_reader_of_one_topic_reads_no_other(account: Account) -> None:
     assert denied(lambda: send(log, "orders"))
 
 
+def test_a_reader_of_one_topic_reads_what_others_have_in_entries_unless_their_topic_forbids_it(
+    account: Account,
+) -> None:
+    """As the page says: an account that reads the chain has the rows that travel in it."""
+    log = account.log("admin")
+    log.upgrade(embedding=True)
+    log.create_topic("told", NUMBERS)
+    log.create_topic("kept", NUMBERS, settings={"embed": "false"})
+    for topic in ("told", "kept"):
+        send(log, topic)
+    reader = account.log("topic-reader")
+    assert numbers(reader, "told") == 1
+    assert denied(lambda: numbers(reader, "kept"))
+
+
 def test_a_writer_writes_all_topics(account: Account) -> None:
     log = account.log("writer")
     for topic in ("orders", "secrets"):

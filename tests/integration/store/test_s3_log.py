@@ -86,14 +86,17 @@ def assert_goes_on(server: S3Server, url: str) -> None:
 # --- what it costs ---------------------------------------------------------------------------------------------------
 
 
-def test_a_warm_commit_is_one_data_put_and_one_entry_put(server: S3Server, url: str) -> None:
+@pytest.mark.parametrize("embed_bytes", [0, 65_536])
+def test_a_warm_commit_is_one_entry_put_and_one_data_put_where_it_is_not_embedded(
+    server: S3Server, url: str, embed_bytes: int
+) -> None:
     store = CountingStore(open_store(url, storage_options=server.storage_options))
-    with TxnLog.open(store) as log, Producer(log, "q") as producer:
+    with TxnLog.open(store) as log, Producer(log, "q", embed_bytes=embed_bytes) as producer:
         for number in range(2):
             store.reset()
             with producer.transaction() as txn:
                 txn.send("t", pa.table({"n": [number]}))
-            assert dict(store.counts.requests) == {DATA_PUT: 1, ENTRY_PUT: 1}
+            assert dict(store.counts.requests) == ({} if embed_bytes else {DATA_PUT: 1}) | {ENTRY_PUT: 1}
 
 
 class Far(CountingStore):
