@@ -56,7 +56,7 @@ def moto() -> Iterator[S3Server]:
 def url(server: S3Server) -> str:
     """A log with one topic and ten records."""
     root = server.url(f"log-{next(_roots)}")
-    with TxnLog.create(root, storage_options=server.storage_options, embedding=False) as log:
+    with TxnLog.create(root, storage_options=server.storage_options) as log:
         log.create_topic("t", NUMBERS)
         write(log, range(10))
     return root
@@ -183,7 +183,6 @@ def test_read_rights_are_enough_to_read_and_a_write_says_what_is_missing(server:
     assert read(url, options) == list(range(10))
     objects = open_store(url, storage_options=options).list("")
     with TxnLog.open(url, storage_options=options) as log:
-        assert [one.outcome for one in log.timeline().document.transactions] == ["committed"]
         with pytest.raises(StorageError) as caught:
             write(log, range(5))
         assert caught.value.kind == "permission-denied"

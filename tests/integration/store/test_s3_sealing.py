@@ -26,7 +26,7 @@ def store(server: S3Server, request: pytest.FixtureRequest) -> CountingStore:
     """A log: ten committed records, ten aborted ones, ten committed ones, in each of two partitions."""
     url = server.url(request.node.name.replace("_", "-"))
     store = CountingStore(open_store(url, storage_options=server.storage_options))
-    with TxnLog.create(store, embedding=False) as log:
+    with TxnLog.create(store) as log:
         log.create_topic("t", pa.schema([("n", pa.int64()), ("text", pa.string())]), partitions=2)
         with Producer(log, "p", buffer="inline") as producer:
             for first in (0, 10, 20):
