@@ -18,6 +18,10 @@ from random import Random
 from tests.erasure.worker import KEY, WHERE
 from tests.erasure.world import PEOPLE, canaries
 from txnformat.admin.erasure.status import ErasureStage
+from txnformat.clock import Instant, SystemClock
+from txnformat.core.intents import AppRef, Write
+from txnformat.core.wire.bundle import BUNDLE_ENTRIES
+from txnformat.store.local import LocalStore
 from txnlog import Producer, TxnLog
 
 __all__ = ["Outcome", "run"]
@@ -25,6 +29,8 @@ __all__ = ["Outcome", "run"]
 HELPERS = ("compact", "vacuum", "erase", "read", "follow")
 LOOKS = 60
 NOW = datetime.timedelta()
+DAYS = 8
+DAY_MS = 24 * 3_600_000
 
 
 @dataclass(slots=True)
@@ -51,6 +57,17 @@ class Outcome:
     def ok(self) -> bool:
         """Return whether all is as it must be."""
         return not (self.left or self.visible or self.lost or self.problems) and self.stage == "complete"
+
+
+class Ahead(SystemClock):
+    """The machine's clock some days ahead: a truncation keeps what is younger than a week."""
+
+    def __init__(self) -> None:
+        self.days = 0
+
+    def now(self) -> Instant:
+        now = super().now()
+        return now._replace(wall_ms=now.wall_ms + self.days * DAY_MS)
 
 
 class _Workers:
@@ -124,9 +141,7 @@ def run(
     """
     random = Random(seed)
     batches = max(1, -(-wanted // (producers * rows)))
-    log = TxnLog.create(
-        root, embedding=False
-    )  # the campaign searches files; its maintenance does not truncate
+    log = TxnLog.create(root)
     log.upgrade()
     log.create_topic("t", PEOPLE, partitions=2)
     outcome = Outcome(producers * batches * rows)
@@ -163,7 +178,10 @@ def run(
     topics = ["t", "copy"] if stream_steps else ["t"]
     if stream_steps:
         _copy_the_rest(str(root))
-    _complete(log, names, topics)
+    log.close()
+    clock = Ahead()
+    log = TxnLog.open(LocalStore(root, clock), clock=clock)
+    _complete(log, clock, names, topics)
     _judge(log, outcome, batches, rows, producers, topics)
     log.close()
     return outcome
@@ -175,8 +193,8 @@ def _copy_the_rest(root: str) -> None:
     subprocess.run(command, cwd=Path(__file__).parents[2], stdout=subprocess.DEVNULL, check=True)
 
 
-def _complete(log: TxnLog, names: list[str], topics: list[str]) -> None:
-    """End what was open, call each erasure again, and do what maintenance does."""
+def _complete(log: TxnLog, clock: Ahead, names: list[str], topics: list[str]) -> None:
+    """End what was open, call each erasure again, and do what maintenance does, until the entries are gone that may have canaries in their payloads."""
     for name in names:
         with Producer(log, name.replace("produce", "producer")):
             pass  # a new instance aborts what a killed one has left
@@ -186,10 +204,17 @@ def _complete(log: TxnLog, names: list[str], topics: list[str]) -> None:
             key = f"{KEY}-{number}"
             report = log.erase(topic, WHERE, requested_by="the campaign", key=key, all_rows=True)
             assert report.status is not None
+    while log.refresh().entry % BUNDLE_ENTRIES:  # a truncation lets whole hundreds go
+        log.committer.commit(log.committer.intend(Write(app=AppRef("campaign", "fill", log.state.entry))))
+    clock.days = DAYS
     for look in range(LOOKS):
         if all(one.stage is ErasureStage.COMPLETE for one in log.erasures()):
             break
         log.create_topic(f"look-{look}", PEOPLE)
+        log.maintain("seal")
+        log.committer.write_snapshot()
+        log.truncate()
+        clock.days += 1
         log.vacuum(NOW, allow_short_grace=True)
         log.maintain("erasures")
 

@@ -15,7 +15,6 @@ import pyarrow as pa
 from tests.power.facts import Fact, Prepared, rows_of
 from txnformat.clock import Instant
 from txnformat.errors import NotFoundError, TxnLogError
-from txnformat.keys import FORMAT_KEY
 from txnformat.store.base import ObjectStore
 from txnformat.store.local import LocalStore
 from txnlog import Producer, TxnLog
@@ -31,14 +30,6 @@ PROBLEMS_MAX = 20
 def numbers(*values: int) -> pa.Table:
     """Return rows to send."""
     return pa.table({"n": list(values)}, schema=NUMBERS)
-
-
-def _opened(store: Any, **components: Any) -> TxnLog:
-    """Open the log, or create it; its records are in files, for the cuts are those of files."""
-    log = TxnLog(store, **components)
-    if log.store.head(FORMAT_KEY) is None:
-        return TxnLog.create(store, embedding=False, **components)
-    return TxnLog.open(store, **components)
 
 
 class Ticking:
@@ -152,7 +143,7 @@ class Machine:
 
     def open(self, store: LocalStore | None = None) -> TxnLog:
         """Open or create the log, in a new process unless its store is given."""
-        return _opened(store or self.store(), clock=self._clock, ids=self._ids)
+        return TxnLog.open_or_create(store or self.store(), clock=self._clock, ids=self._ids)
 
     def arm(self, store: ObjectStore, calls: int | None) -> None:
         """Let the process of a store end before its n-th system call from now (from 1); None: let it live."""
@@ -204,7 +195,7 @@ def _problems(survivor: Survivor, facts: frozenset[Fact]) -> list[str]:
         except NotFoundError:
             if facts:
                 return [f"there is no log, though {min(map(str, facts))}"]
-            log = _opened(store, clock=clock, ids=ids)
+            log = TxnLog.open_or_create(store, clock=clock, ids=ids)
         return [
             *_unsound(log),
             *_untrue(log, facts),
