@@ -257,7 +257,7 @@ def test_tasks_compact_keys_as_this_process_does(changes: TxnLog, spark: SparkSe
     (found,) = compact(spark, path, "k")
     assert found.removed_records == planned.removed_records > 0
     assert found.dirty_ratio == planned.dirty_ratio == 1.0
-    assert (found.partitions, found.files_before > 3) == (3, True)
+    assert (found.partitions, found.files_before > 0) == (3, True)
     changes.refresh()
     assert latest(changes) == wanted
     assert changes.read("k").read_all().num_rows == before - found.removed_records == len(wanted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -143,6 +144,8 @@ def unprivileged(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_folder_without_the_right_to_write_ends_the_query_with_one_clear_error(
     log: TxnLog, spark: SparkSession, path: str, tmp_path: Path
 ) -> None:
+    shutil.rmtree(path)
+    log = TxnLog.create(path, embedding=False)  # so that each batch writes a file
     feed = Feed(spark, path, tmp_path)
     feed.add(0)
     feed.run()
