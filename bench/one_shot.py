@@ -69,7 +69,6 @@ def _rounds(folder: Path, turn: int, context: Context) -> dict[str, list[float]]
     seconds: dict[str, list[float]] = {"txnlog": [], "by_path": [], "kept_open": [], "uploaded": []}
     with TxnLog.create(str(folder / "log")) as log, TxnLog.create(str(folder / "uploaded")) as other:
         for one in (log, other):
-            one.upgrade(embedding=True)
             one.create_topic("rows", data.schema)
         with Producer(log, "bench") as producer, Producer(other, "bench", embed_bytes=0) as uploads:
 

@@ -6,9 +6,11 @@ Also while the process that goes on after one that was killed, at each of its sy
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,21 +33,23 @@ def main(arguments: list[str] | None = None) -> int:
         for buffer in buffers
     }
     rows: list[dict[str, Any]] = []
-    for label in [*SCENES, "killed: creates, auto", *killed]:
-        if options.only not in label:
+    for label, embeds in itertools.product([*SCENES, "killed: creates, auto", *killed], (True, False)):
+        shown = label if embeds else f"{label}, in files"
+        if options.only not in shown:
             continue
         tally, start = Tally(), time.perf_counter()
+        make = partial(Machine, tally, embeds=embeds)
         if label in SCENES:
-            machine = Machine(tally, label)
+            machine = make(label)
             try:
                 SCENES[label](machine)
             finally:
                 machine.close()
         else:
             name, buffer = killed.get(label, ("creates", "auto"))
-            for _ in kill_everywhere(name, buffer, lambda at, tally=tally: Machine(tally, at), options.every):  # type: ignore[misc]  # mypy infers no lambda with a default
+            for _ in kill_everywhere(name, buffer, make, options.every):
                 pass
-        rows.append(_row(label, tally))
+        rows.append(_row(shown, tally))
         print(_line(rows[-1]), f"{time.perf_counter() - start:.1f} s", flush=True)
         for problem in tally.problems[:5]:
             print(f"    {problem}")

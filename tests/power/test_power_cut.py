@@ -88,10 +88,11 @@ def test_what_a_killed_process_linked_and_did_not_sync_is_durable_before_anybody
     assert all(held) == (make_store is LocalStore)
 
 
+@pytest.mark.parametrize("embeds", [True, False])
 @pytest.mark.parametrize("name", rounds(SHORT, tuple(SCENES)))
-def test_what_was_told_survives_a_power_cut_at_every_system_call(name: str) -> None:
+def test_what_was_told_survives_a_power_cut_at_every_system_call(name: str, embeds: bool) -> None:
     tally = Tally()
-    machine = Machine(tally, name)
+    machine = Machine(tally, name, embeds=embeds)
     try:
         SCENES[name](machine)
     finally:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from tests.power.facts import Fact, Prepared, rows_of
 from txnformat.clock import Instant
 from txnformat.errors import NotFoundError, TxnLogError
+from txnformat.protocol.commit import CommitSettings
 from txnformat.store.base import ObjectStore
 from txnformat.store.local import LocalStore
 from txnlog import Producer, TxnLog
@@ -54,7 +55,7 @@ class Counted:
         self._numbers = itertools.count(1)
 
     def new(self) -> str:
-        return f"{next(self._numbers):08x}-0000-4000-8000-00000000cafe"
+        return f"cafecafe-0000-4000-8000-{next(self._numbers):012x}"  # files of a seal are told apart by the last digits
 
     def uniform(self) -> float:
         return 0.5
@@ -92,6 +93,8 @@ class Machine:
     ----------
     make_store, make_posix : callable
         The store of a process, and its system calls. Tests break them.
+    embeds : bool
+        Whether records travel in entries; else each transaction has files.
     """
 
     def __init__(
@@ -100,6 +103,8 @@ class Machine:
         name: str,
         make_store: Callable[..., LocalStore] = LocalStore,
         make_posix: Callable[[Disk], CutPosix] = CutPosix,
+        *,
+        embeds: bool = True,
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="power-")
         base = Path(self._folder.name)
@@ -110,6 +115,7 @@ class Machine:
         self._make_posix = make_posix
         self._clock = Ticking()
         self._ids = Counted()
+        self._settings = CommitSettings(embedding=embeds)
         self._facts: frozenset[Fact] = frozenset()
         self._watching = False
         self._processes: dict[int, CutPosix] = {}
@@ -143,7 +149,9 @@ class Machine:
 
     def open(self, store: LocalStore | None = None) -> TxnLog:
         """Open or create the log, in a new process unless its store is given."""
-        return TxnLog.open_or_create(store or self.store(), clock=self._clock, ids=self._ids)
+        return TxnLog.open_or_create(
+            store or self.store(), clock=self._clock, ids=self._ids, settings=self._settings
+        )
 
     def arm(self, store: ObjectStore, calls: int | None) -> None:
         """Let the process of a store end before its n-th system call from now (from 1); None: let it live."""

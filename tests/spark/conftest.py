@@ -99,7 +99,7 @@ def spark(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> An
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[TxnLog]:
     """An empty log on disk."""
-    with TxnLog.create(tmp_path / "log", embedding=False) as log:
+    with TxnLog.create(tmp_path / "log") as log:
         yield log
 
 
