@@ -1,7 +1,7 @@
 """A warm commit on a real S3 server, in requests and in time, against one bare PUT.
 
 The server is SeaweedFS on this machine, so a round trip is mostly the work of both sides. A bare PUT sends as many bytes
-as the transaction's data file has, in the same process: through txnlog's own adapter, and through botocore's client as
+as the transaction's entry has, in the same process: through txnlog's own adapter, and through botocore's client as
 others use it.
 """
 
@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from bench.one_shot import rows
 from bench.table import Benchmark, Context, Measurement, Row, ratio
+from txnformat import keys
 from txnformat.store.open import open_store
 from txnlog import Producer, TxnLog
 from txnlog_testing.stores.fault_proxy import FaultProxy
@@ -38,8 +39,9 @@ def _calls(server: S3Server, log: TxnLog, producer: Producer) -> dict[str, Calla
         producer.commit()
 
     commit()
-    file_bytes = max(info.size for info in log.store.list(log.state.topic("rows").directory))
-    body = bytes(file_bytes)
+    entry = log.store.head(keys.entry_key(log.state.entry))
+    assert entry is not None
+    body = bytes(entry.size)
     store = open_store(server.url("bare"), storage_options=server.storage_options)
     client = server.client()
     numbers = itertools.count()
@@ -110,7 +112,7 @@ BENCHMARKS = (
         name="s3-commit",
         how=(
             "A transaction of one send of 1,000 rows of four columns by a producer that is kept open, on a SeaweedFS server "
-            "on this machine, against one PUT of an object of the size of its data file: by txnlog's own adapter, and by "
+            "on this machine, against one PUT of an object of the size of its entry: by txnlog's own adapter, and by "
             f"botocore's client. {ROUNDS} rounds of {CALLS} calls each, in turns of one. Requests are counted by a proxy: "
             "it is one: the entry, with the rows in it."
         ),
