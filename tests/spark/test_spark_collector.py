@@ -16,10 +16,10 @@ from txnlog import TxnLog
 
 
 def counts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield what the collector of the worker that runs this would look through, and what it passes over."""
+    """Yield how many objects the collector of the worker that runs this passes over."""
     for _ in batches:
         pass
-    yield pa.record_batch({"seen": [len(gc.get_objects(generation=2))], "frozen": [gc.get_freeze_count()]})
+    yield pa.record_batch({"frozen": [gc.get_freeze_count()]})
 
 
 def test_workers_that_wrote_pass_over_what_they_have_imported(
@@ -27,9 +27,9 @@ def test_workers_that_wrote_pass_over_what_they_have_imported(
 ) -> None:
     frame = spark.range(0, 12, numPartitions=12)
     frame.write.format("txnlog").mode("append").option("topic", "t").save(path)
-    # Spark gives the tasks of this query those workers, and maybe others; in some, this query itself imports more.
-    found = frame.mapInArrow(counts, "seen long, frozen long").collect()
-    assert any(row.frozen > 5 * OBJECTS_MAX and row.seen < 2 * OBJECTS_MAX for row in found), found
+    # Spark gives the tasks of this query those workers, and maybe others. What a worker imports after its last freeze, for another test, is not asked.
+    found = frame.mapInArrow(counts, "frozen long").collect()
+    assert any(row.frozen > 5 * OBJECTS_MAX for row in found), found
 
 
 def test_a_worker_freezes_a_few_times_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
