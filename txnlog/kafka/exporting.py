@@ -1,0 +1,7 @@
+"""x."""
+
+
+class ExportReport: ...
+
+
+def export_topics(): ...
