@@ -16,10 +16,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from confluent_kafka import KafkaException
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.kafka.jars import class_path
+from txnlog.kafka.failures import client_logger
 
 __all__ = ["Broker", "free_port", "java"]
 
@@ -100,16 +109,74 @@ class Broker:
         """Configuration of clients."""
         return {"bootstrap.servers": self.bootstrap}
 
+    @property
+    def is_running(self) -> bool:
+        """Whether its process is there."""
+        return self._process is not None and self._process.poll() is None
+
     def admin(self, **more: Any) -> AdminClient:
         """Return a client for topics and offsets."""
-        return AdminClient({**self.properties, **more})
+        return AdminClient({**self.properties, **more}, logger=client_logger)
 
     def create_topic(self, name: str, partitions: int = 1, **config: str) -> str:
         """Create a topic, and return its name once the broker leads all of its partitions."""
         settings = {key.replace("_", "."): value for key, value in config.items()}
         admin = self.admin()
-        admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
+        admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(60)
         return name
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, and wait until the broker has."""
+        admin = self.admin()
+        admin.delete_topics([name])[name].result(60)
+        deadline = time.monotonic() + START_S
+        while name in admin.list_topics(timeout=30).topics:
+            assert time.monotonic() < deadline, "the topic stays"
+            time.sleep(0.02)
+
+    def delete_records(self, name: str, partition: int, before: int) -> None:
+        """Remove the records of a partition below an offset, as retention does."""
+        at = TopicPartition(name, partition, before)
+        admin = self.admin()  # its futures end with it
+        admin.delete_records([at])[at].result(60)
+
+    def producer(self, transactional_id: str | None = None, **more: Any) -> Producer:
+        """Return a producer; with a transactional id one that can begin."""
+        own = {} if transactional_id is None else {"transactional.id": transactional_id}
+        found = Producer({**self.properties, "linger.ms": 0, **own, **more}, logger=client_logger)
+        if transactional_id is not None:
+            found.init_transactions(60)
+        return found
+
+    def records(self, topic: str, *, isolation: str = "read_committed") -> list[Message]:
+        """Return all records of a topic, partition by partition."""
+        consumer = Consumer(
+            {
+                **self.properties,
+                "group.id": "tests",
+                "isolation.level": isolation,
+                "enable.partition.eof": True,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+            },
+            logger=client_logger,
+        )
+        try:
+            numbers = sorted(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
+            consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in numbers])
+            found: list[Message] = []
+            ended: set[int] = set()
+            deadline = time.monotonic() + START_S
+            while len(ended) < len(numbers):
+                assert time.monotonic() < deadline, "the topic has no end"
+                for message in consumer.consume(10_000, 0.1):
+                    if message.error() is None:
+                        found.append(message)
+                    elif message.error().code() == KafkaError._PARTITION_EOF:
+                        ended.add(message.partition())
+            return sorted(found, key=lambda one: (one.partition(), one.offset()))
+        finally:
+            consumer.close()
 
     def start(self) -> None:
         """Start it and wait until it answers."""

@@ -64,7 +64,8 @@ def locked() -> list[Jar]:
     for line in LOCK.read_text().splitlines():
         if line and not line.startswith("#"):
             where, sha256 = line.split()
-            found.append(Jar(*where.split(":"), sha256))
+            group, name, version = where.split(":")
+            found.append(Jar(group, name, version, sha256))
     return found
 
 

@@ -366,7 +366,11 @@ class _Import:
     def _add(self, source: str, partitions: Sequence[int]) -> None:
         state = self._log.refresh()
         group = state.groups.get(self._settings.group)
-        committed = {} if group is None else {key: one.value for key, one in group.committed.items()}
+        committed = (
+            {}
+            if group is None
+            else {str(key): one.value for key, one in group.committed.items() if isinstance(key, str)}
+        )
         known = positions_of(committed, self._cluster, source)
         places = [Place(source, number) for number in partitions]
         bounds = self._source.bounds(places)

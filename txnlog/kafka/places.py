@@ -82,15 +82,15 @@ def position_name(cluster: str, place: Place) -> str:
     return f"kafka:{cluster}/{place.topic}/{place.partition}"
 
 
-def positions_of(committed: Mapping[object, object], cluster: str, topic: str) -> dict[int, Position]:
+def positions_of(committed: Mapping[str, int | str], cluster: str, topic: str) -> dict[int, Position]:
     """Return the positions of a topic by partition.
 
-    ``committed``: what a group has committed, by key; keys that are no texts are of the log's own topics. Raises CorruptDataError (``invalid-position``).
+    ``committed``: foreign positions of a group by name. Raises CorruptDataError (``invalid-position``).
     """
     head = f"kafka:{cluster}/{topic}/"
     found = {}
     for name, text in committed.items():
-        if not isinstance(name, str) or not name.startswith(head):
+        if not name.startswith(head):
             continue
         number = whole(name[len(head) :])
         offset, _, topic_id = str(text).partition(" ")

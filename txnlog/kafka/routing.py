@@ -45,20 +45,20 @@ class Routes(NamedTuple):
 
 def as_topics(topics: object) -> dict[str, str]:
     """Return source and target of each topic. Raises InvalidInputError (``invalid-topics``)."""
-    pairs: dict[object, object] = {}
     if isinstance(topics, str):
-        pairs = {topics: topics}
-    elif isinstance(topics, Mapping):
-        pairs = dict(topics)
+        topics = [topics]
+    pairs: list[tuple[object, object]] = []
+    if isinstance(topics, Mapping):
+        pairs = list(topics.items())
     elif isinstance(topics, Iterable):
-        pairs = {name: name for name in topics if isinstance(name, str)} or {None: None}
-    if not pairs or not all(isinstance(name, str) and name for pair in pairs.items() for name in pair):
+        pairs = [(name, name) for name in topics]
+    if not pairs or not all(isinstance(name, str) and name for pair in pairs for name in pair):
         raise InvalidInputError(
             f"topics is {repr_of(topics, 80)}, not a topic, a list of topics or a mapping of their names to others",
             kind="invalid-topics",
             hint='name them as in ["clicks"], or {"clicks": "web_clicks"}',
         )
-    return {str(source): str(target) for source, target in pairs.items()}
+    return {str(source): str(target) for source, target in pairs}
 
 
 def as_routes(partitions: object) -> Routes:
