@@ -23,6 +23,7 @@ from txnlog import (
 )
 from txnlog import Producer as LogProducer
 from txnlog.kafka import import_topics
+from txnlog.kafka.failures import invalid_config
 from txnlog.kafka.importing import ImportProgress
 
 Name = Callable[[], str]
@@ -182,26 +183,25 @@ def test_records_removed_beneath_a_running_import_are_the_same_error(
     broker: Broker, log: TxnLog, name: Name
 ) -> None:
     topic = broker.create_topic(name())
-    filled(broker, topic, 2_000)
+    producer = broker.producer()
+    for number in range(500):
+        producer.produce(topic, f"v{number}".encode().ljust(20_000))
+    assert producer.flush(60) == 0
 
     def remove(at: ImportProgress) -> None:
-        broker.delete_records(topic, 0, 2_000)
+        broker.delete_records(topic, 0, 500)
 
-    small = {"bootstrap.servers": broker.bootstrap, "queued.min.messages": 1, "queued.max.messages.kbytes": 1}
-    small |= {
-        "fetch.message.max.bytes": 2_000,
-        "message.max.bytes": 1_000,
-        "receive.message.max.bytes": 3_000,
-    }
+    small = {"bootstrap.servers": broker.bootstrap, "queued.min.messages": 1}
+    small |= {"queued.max.messages.kbytes": 512, "fetch.message.max.bytes": 100_000}
     with pytest.raises(OffsetOutOfRangeError) as raised:
         import_topics(log, small, topic, batch_records=10, progress=remove)
     error = raised.value
     assert (error.kind, error.values["earliest"], error.values["latest"]) == (
         "kafka-offset-out-of-range",
-        2_000,
-        2_000,
+        500,
+        500,
     )
-    have = [value for _, value in values(log, topic)]
+    have = [value.strip() for _, value in values(log, topic)]
     assert have == [f"v{number}".encode() for number in range(len(have))]
     assert error.values["position"] >= len(have) > 0
 
@@ -296,10 +296,11 @@ def test_a_following_import_takes_what_comes_and_new_partitions(
     assert values(log, topic)[-1] == (1, b"more")
 
 
-def test_brokers_that_are_gone_are_one_error(log: TxnLog) -> None:
+def test_brokers_that_are_gone_are_one_error(log: TxnLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("txnlog.kafka.source.PROBE_S", 1.0)
     from tests.kafka.broker import free_port
 
-    nowhere = {"bootstrap.servers": f"127.0.0.1:{free_port()}", "socket.timeout.ms": 1_000}
+    nowhere = {"bootstrap.servers": f"127.0.0.1:{free_port()}"}
     with pytest.raises(StorageError) as raised:
         import_topics(log, nowhere, "clicks")
     assert (raised.value.kind, raised.value.transient) == ("kafka-unavailable", True)
@@ -309,6 +310,7 @@ def test_brokers_that_are_gone_are_one_error(log: TxnLog) -> None:
 def test_rows_that_the_topic_refuses_go_to_the_dead_letters(broker: Broker, log: TxnLog, name: Name) -> None:
     """A compacted topic takes no record without a key; which one it was is found by halves."""
     topic = broker.create_topic(name())
+    log.upgrade()
     log.create_topic(topic, "kafka", settings={"cleanup.policy": "compact"})
     producer = broker.producer()
     for number in range(9):
@@ -354,14 +356,12 @@ def test_bad_arguments_are_refused_before_anything_is_done(
     with pytest.raises(TxnLogError) as raised:
         import_topics(log, **arguments)  # type: ignore[arg-type]
     assert raised.value.kind == kind
-    assert log.refresh().entry == 0
+    assert log.refresh().entry == -1
 
 
-def test_a_secret_is_not_in_the_message(log: TxnLog) -> None:
-    secret = {"bootstrap.servers": "x", "sasl.password": "hunter22", "sasl.mechanism": "hunter22"}
-    with pytest.raises(InvalidInputError) as raised:
-        import_topics(log, secret, "clicks")
-    assert "hunter22" not in str(raised.value)
+def test_a_secret_is_not_in_the_message() -> None:
+    config = {"bootstrap.servers": "x", "sasl.password": "hunter22"}
+    assert "hunter22" not in str(invalid_config(ValueError("sasl.password: hunter22 is too short"), config))
 
 
 def test_an_idle_import_commits_its_positions_again(
@@ -373,6 +373,7 @@ def test_an_idle_import_commits_its_positions_again(
     stop = threading.Event()
     import_topics(log, broker.bootstrap, topic, follow=True, stop=stop, progress=lambda at: stop.set())
     (kept,) = log.groups.describe("kafka-import").foreign_positions
+    assert kept.position is not None
     assert kept.position.startswith("0 ")
 
 

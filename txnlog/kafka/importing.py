@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 
 from txnformat.clock import Clock, steady_ms, waited_ms
 from txnformat.core.state import TopicState
-from txnformat.errors import CommitStateUnknownError, InvalidInputError, NotFoundError, repr_of
+from txnformat.errors import CommitStateUnknownError, InvalidInputError, NotFoundError
 from txnformat.keys import check_reader_name
 from txnformat.log import TxnLog, check_log
 from txnformat.types import IsolationLevel
+from txnlog.kafka.arguments import one_of, pace, positive
 from txnlog.kafka.decoding import Format, as_format
 from txnlog.kafka.pace import Pace
 from txnlog.kafka.places import (
@@ -209,14 +210,14 @@ def import_topics(
     check_log(log, "import_topics")
     settings = _Settings(
         check_reader_name(group, "group") or group,
-        None if start is None else _one_of(Start, "start", start),
-        _one_of(Whenever, "on_lost", on_lost),
+        None if start is None else one_of(Start, "start", start),
+        one_of(Whenever, "on_lost", on_lost),
         dead_letter_topic,
         follow,
         create,
-        _positive("batch_records", batch_records),
-        _positive("batch_bytes", batch_bytes),
-        _positive("commit_interval_ms", commit_interval_ms),
+        positive("batch_records", batch_records),
+        positive("batch_bytes", batch_bytes),
+        positive("commit_interval_ms", commit_interval_ms),
     )
     values, keys = as_format("value_format", value_format), as_format("key_format", key_format)
     client = None if registry is None else Registry(registry)
@@ -229,15 +230,15 @@ def import_topics(
 
     source = Source(
         kafka,
-        _one_of(IsolationLevel, "isolation", isolation),
+        one_of(IsolationLevel, "isolation", isolation),
         log.committer.clock,
-        _positive("patience_ms", patience_ms),
+        positive("patience_ms", patience_ms),
     )
     try:
         run = _Import(log, source, as_topics(topics), as_routes(partitions), settings, rows_for)
         run.paces = (
-            _pace("records_per_second", records_per_second),
-            _pace("bytes_per_second", bytes_per_second),
+            pace("records_per_second", records_per_second),
+            pace("bytes_per_second", bytes_per_second),
         )
         run.is_raw = values is Format.RAW
         run.progress = progress
@@ -245,34 +246,6 @@ def import_topics(
         return run.run()
     finally:
         source.close()
-
-
-def _one_of(kind: Any, name: str, value: object) -> Any:
-    try:
-        return kind(value)
-    except ValueError:
-        raise InvalidInputError(
-            f"{name} is {repr_of(value, 80)}, none of {', '.join(one.value for one in kind)}",
-            kind="invalid-argument",
-        ) from None
-
-
-def _positive(name: str, value: object) -> int:
-    if type(value) is not int or value < 1:
-        raise InvalidInputError(
-            f"{name} is {repr_of(value, 80)}, not a whole number from 1 on", kind="invalid-argument"
-        )
-    return value
-
-
-def _pace(name: str, per_second: object) -> Pace:
-    if per_second is None:
-        return Pace(None)
-    if not isinstance(per_second, int | float) or isinstance(per_second, bool) or not per_second > 0:
-        raise InvalidInputError(
-            f"{name} is {repr_of(per_second, 80)}, not a number above 0", kind="invalid-argument"
-        )
-    return Pace(float(per_second))
 
 
 class _Import:
@@ -426,7 +399,7 @@ class _Import:
         begun = self._clock.now()
         while not self.stop.is_set():
             now = self._clock.now()
-            waits = max(pace.wait_ms(steady_ms(now)) for pace in self.paces)
+            waits = max(limit.wait_ms(steady_ms(now)) for limit in self.paces)
             if waits > 0:
                 self._clock.sleep(min(waits, POLL_MS) / 1000, self.stop)
             else:
@@ -434,8 +407,8 @@ class _Import:
                 grown = sum(record.size for record in more)
                 found += more
                 size += grown
-                for pace, count in zip(self.paces, (len(more), grown), strict=True):
-                    pace.passed(count, steady_ms(now))
+                for limit, count in zip(self.paces, (len(more), grown), strict=True):
+                    limit.passed(count, steady_ms(now))
                 if not found or (self._source.is_done and not self._settings.follow):
                     break
             if len(found) >= self._settings.batch_records or size >= self._settings.batch_bytes:
@@ -450,7 +423,7 @@ class _Import:
         left = min(
             self._settings.batch_records - have, (self._settings.batch_bytes - size) // max(1, self._mean)
         )
-        records, size_limit = (pace.per_second for pace in self.paces)
+        records, size_limit = (limit.per_second for limit in self.paces)
         if records is not None:
             left = min(left, int(records / 10))
         if size_limit is not None:

@@ -169,7 +169,9 @@ class Rows:
             "timestamp": KafkaRecord.timestamp,
             **self._meta(),
         }
-        named = [(name, getters.get(name, lambda _: None)) for name in self.schema.names]
+        named: list[tuple[str, Get]] = [
+            (name, getters.get(name, lambda _: None)) for name in self.schema.names
+        ]
         return lambda record: {name: get(record) for name, get in named}
 
     def _decoded(self) -> Callable[[KafkaRecord], dict[str, Any]]:

@@ -89,7 +89,7 @@ class Source:
         """Offsets at which partitions end for now: what comes from there on is left out. Set by the caller."""
         self.reached: dict[Place, int] = {}
         """Next offset of each partition: behind all records that were handed out, and behind markers and gaps before the end."""
-        self._heard = clock.now()
+        self._heard = self._answered = clock.now()
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -137,7 +137,7 @@ class Source:
             self._consumer.incremental_assign(wanted)
         except KafkaException as error:
             raise kafka_error(error, "partitions cannot be read") from None
-        self._heard = self._clock.now()
+        self._heard = self._answered = self._clock.now()
 
     @property
     def is_done(self) -> bool:
@@ -201,13 +201,23 @@ class Source:
         """Ask whether the brokers are there when they have been silent: the C client would wait for ever."""
         now = self._clock.now()
         silent_ms = waited_ms(self._heard, now)
-        if silent_ms < QUIET_MS:
+        if self.ends and silent_ms >= self._patience_ms and not self.is_done:
+            place = next(place for place, end in self.ends.items() if self.reached[place] < end)
+            raise unavailable(
+                "a partition has more records, and the brokers send none",
+                topic=place.topic,
+                partition=place.partition,
+                position=self.reached[place],
+                end=self.ends[place],
+                silent_ms=silent_ms,
+            )
+        if waited_ms(self._answered, now) < QUIET_MS:
             return
         try:
             self._admin.list_topics(timeout=PROBE_S)
-            self._heard = self._clock.now()
+            self._answered = self._clock.now()
         except KafkaException as error:
-            if silent_ms >= self._patience_ms:
+            if waited_ms(self._answered, self._clock.now()) >= self._patience_ms:
                 raise unavailable(
                     "no broker answers", silent_ms=silent_ms, kafka_error=error.args[0].name()
                 ) from None
