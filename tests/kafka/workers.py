@@ -98,7 +98,7 @@ def _do(job: Job) -> None:
     if job.kind == "import":
         import_topics(log, job.bootstrap, job.topics, **job.settings)
         return
-    for name in ("begin", "send", "commit", "abort", "positions"):
+    for name in ("begin", "commit", "positions"):
         _pointed(Sink, name, points)
     export_topics(log, job.bootstrap, job.topics, **job.settings)
 

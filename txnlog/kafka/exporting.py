@@ -29,11 +29,11 @@ from txnformat.keys import check_reader_name
 from txnformat.log import TxnLog, check_log
 from txnformat.types import TopicPartition
 from txnlog.kafka.arguments import one_of, positive
-from txnlog.kafka.messages import message_maker
+from txnlog.kafka.messages import KafkaMessage, message_maker
 from txnlog.kafka.places import Whenever
 from txnlog.kafka.positions import Positions, decode_positions, encode_positions
 from txnlog.kafka.routing import SAME, as_routes, as_topics
-from txnlog.kafka.sink import TOPIC_SETTINGS, KafkaMessage, Sink
+from txnlog.kafka.sink import TOPIC_SETTINGS, Sink
 
 __all__ = ["ExportProgress", "ExportReport", "export_topics"]
 
@@ -252,6 +252,8 @@ class _Export:
             consumer.assign(list(self._ends))
             positions = self._place(consumer, known)
             self._rounds(sink, consumer, positions)
+            for (topic, number), at in consumer.positions().items():
+                self._report.positions.setdefault(topic, {})[number] = at
             self._mirror(consumer)
         finally:
             consumer.close()
@@ -409,14 +411,6 @@ class _Export:
         report = self._report
         report.records += sum(batch.num_rows for batch in batches)
         report.commits += 1
-        report.positions = {
-            topic: {
-                number: positions[state.topic(topic).topic_id][number]
-                for name, number in self._ends
-                if name == topic
-            }
-            for topic in self._topics
-        }
         self._moved = self._clock.now()
         if self.progress is not None:
             done = {key: positions[state.topic(key[0]).topic_id][key[1]] for key in self._ends}

@@ -126,6 +126,7 @@ def kafka_error(error: Any, what: str, **values: Any) -> TxnLogError:
         KafkaError._TIMED_OUT_QUEUE,
         KafkaError._MSG_TIMED_OUT,
         KafkaError._RESOLVE,
+        KafkaError._NOENT,  # a partition without a leader
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
     ):

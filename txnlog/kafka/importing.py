@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from txnformat.clock import Clock, steady_ms, waited_ms
 from txnformat.core.state import TopicState
-from txnformat.errors import CommitStateUnknownError, InvalidInputError, NotFoundError
+from txnformat.errors import CommitStateUnknownError, InvalidInputError, NotFoundError, StorageError
 from txnformat.keys import check_reader_name
 from txnformat.log import TxnLog, check_log
 from txnformat.types import IsolationLevel
@@ -487,8 +487,14 @@ class _Import:
     # --- looking around ----------------------------------------------------------------------------------------------
 
     def _look_again(self) -> None:
-        """Read partitions that topics have got since, too."""
-        for name, one in self._check_same().items():
+        """Read partitions that topics have got since, too. Brokers that are gone for a while are no error here."""
+        try:
+            now = self._check_same()
+        except StorageError as error:
+            if error.kind != "kafka-unavailable":
+                raise
+            return
+        for name, one in now.items():
             known = {place.partition for place in self._begun if place.topic == name}
             new = [number for number in one.partitions if number not in known]
             if new:

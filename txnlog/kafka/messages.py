@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from txnformat.columns.json_values import Binary, encoder
 from txnformat.columns.pylist import column_values
@@ -14,12 +14,23 @@ from txnformat.core.topics.schema import TopicSchema
 from txnformat.errors import InvalidInputError
 from txnlog.kafka.routing import Routes
 from txnlog.kafka.rows import EPOCH
-from txnlog.kafka.sink import KafkaMessage
 from writers.rows import is_kafka
 
-__all__ = ["message_maker"]
+__all__ = ["KafkaMessage", "message_maker"]
 
 MILLISECOND = datetime.timedelta(milliseconds=1)
+
+
+class KafkaMessage(NamedTuple):
+    """A record to send."""
+
+    topic: str
+    partition: int | None
+    """None: the key decides."""
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]] | None
+    timestamp_ms: int
 
 
 def message_maker(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from txnformat.clock import Clock, waited_ms
 from txnformat.errors import InvalidInputError, TxnLogError
@@ -15,6 +15,7 @@ from txnlog.kafka.failures import (
     missing_package,
     unavailable,
 )
+from txnlog.kafka.messages import KafkaMessage
 from txnlog.kafka.positions import window_starts
 
 try:
@@ -31,7 +32,7 @@ try:
 except ModuleNotFoundError as _error:
     raise missing_package(_error) from None
 
-__all__ = ["KafkaMessage", "Sink"]
+__all__ = ["TOPIC_SETTINGS", "Sink"]
 
 RESERVED = {
     "transactional.id": "it is that of the export; give group=",
@@ -51,16 +52,8 @@ TOPIC_SETTINGS = {
 """Settings of the topic of positions: nothing but its last record is needed, and that never expires."""
 
 
-class KafkaMessage(NamedTuple):
-    """A record to send."""
-
-    topic: str
-    partition: int | None
-    """None: the key decides."""
-    key: bytes | None
-    value: bytes | None
-    headers: list[tuple[str, bytes | None]] | None
-    timestamp_ms: int
+_NO_LEADER = frozenset({KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
+"""Errors of a topic that was created a moment ago."""
 
 
 class Sink:
@@ -235,16 +228,22 @@ class Sink:
         return None
 
     def _offset(self, topic: str, spec: Any, isolation: Any) -> int:
-        at = TopicPartition(topic, 0)
-        futures = self._asked(
-            lambda: self._admin.list_offsets({at: spec}, isolation_level=isolation, request_timeout=STEP_S),
-            "offsets cannot be listed",
-        )
-        try:
-            offset: int = futures[at].result().offset
-        except KafkaException as error:
-            raise kafka_error(error, "offsets cannot be listed", topic=topic) from None
-        return offset
+        """Return an offset of the partition, once it has a leader: one that was just created may have none yet."""
+        at, begun = TopicPartition(topic, 0), self._clock.now()
+        while True:
+            try:
+                asked = self._admin.list_offsets(
+                    {at: spec}, isolation_level=isolation, request_timeout=STEP_S
+                )
+                offset: int = asked[at].result().offset
+            except KafkaException as error:
+                found = error.args[0]
+                passes = found.retriable() or found.code() in _NO_LEADER
+                if not passes or waited_ms(begun, self._clock.now()) >= self._patience_ms:
+                    raise kafka_error(error, "offsets cannot be listed", topic=topic) from None
+                self._clock.sleep(0.05)
+            else:
+                return offset
 
     def _last(self, consumer: Any, topic: str, start: int, end: int) -> Any:
         """Return the last committed record from ``start`` on."""

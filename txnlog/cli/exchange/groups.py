@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from txnlog.cli.exchange.kafka_in import import_kafka
+from txnlog.cli.exchange.kafka_out import export_kafka
 
 __all__ = ["export_group", "import_group"]
 
@@ -20,3 +21,4 @@ def export_group() -> None:
 
 
 import_group.add_command(import_kafka)
+export_group.add_command(export_kafka)

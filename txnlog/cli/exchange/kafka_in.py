@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from txnlog.cli.exchange.kafka_options import parse_partitions, parse_topics, with_brokers
+from txnlog.cli.exchange.kafka_options import POSITIONS, parse_partitions, parse_topics, with_brokers
 from txnlog.cli.failures import Interrupted
 from txnlog.cli.options import IntegerRange, Place, parse_pairs, with_place
-from txnlog.cli.output import Table, counted, print_json, say
+from txnlog.cli.output import counted, print_json, say
 from txnlog.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -20,13 +20,6 @@ __all__ = ["import_kafka"]
 
 FORMATS = click.Choice(["raw", "text", "json", "avro", "protobuf"])
 FILE = click.Path(dir_okay=False, path_type=Path)
-
-POSITIONS = Table(
-    "Topic Partition NextOffset",
-    topic=lambda topic, _partition, _offset: topic,
-    partition=lambda _topic, partition, _offset: partition,
-    next_offset=lambda _topic, _partition, offset: offset,
-)
 
 
 @click.command("kafka")

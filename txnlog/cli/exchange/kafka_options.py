@@ -9,10 +9,18 @@ from typing import Any
 import click
 
 from txnlog.cli.options import NUMBER, parse_pairs
+from txnlog.cli.output import Table
 
-__all__ = ["parse_partitions", "parse_topics", "with_brokers"]
+__all__ = ["POSITIONS", "parse_partitions", "parse_topics", "with_brokers"]
 
 Command = Callable[..., Any]
+
+POSITIONS = Table(
+    "Topic Partition NextOffset",
+    topic=lambda topic, _partition, _offset: topic,
+    partition=lambda _topic, partition, _offset: partition,
+    next_offset=lambda _topic, _partition, offset: offset,
+)
 
 
 def with_brokers(function: Command) -> Command:
