@@ -95,8 +95,9 @@ def test_ctrl_c_ends_an_import_that_follows_and_keeps_what_is_committed(
             root,
             "-b",
             broker.bootstrap,
-        ]
-        + ["--commit-interval-ms", "1"],
+            "--commit-interval-ms",
+            "1",
+        ],
         env={**os.environ, "PYTHONPATH": str(Path.cwd())},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
