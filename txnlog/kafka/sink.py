@@ -74,10 +74,13 @@ class Sink:
         self._clock, self._patience_ms = clock, patience_ms
         self._config = config
         try:
-            self._admin = AdminClient({"client.id": "txnlog-export", **config}, logger=client_logger)
+            self._admin = self._new_admin()
             self._producer = Producer({**more, **config, **own}, logger=client_logger)
         except (KafkaException, TypeError, ValueError) as error:
             raise invalid_config(error, config) from None
+
+    def _new_admin(self) -> Any:
+        return AdminClient({"client.id": "txnlog-export", **self._config}, logger=client_logger)
 
     def topics(self, names: Iterable[str]) -> dict[str, int]:
         """Return how many partitions each topic has; topics that Kafka does not have are left out."""
@@ -242,6 +245,7 @@ class Sink:
                 if not passes or waited_ms(begun, self._clock.now()) >= self._patience_ms:
                     raise kafka_error(error, "offsets cannot be listed", topic=topic) from None
                 self._clock.sleep(0.05)
+                self._admin = self._new_admin()  # it remembers for long that there was no such topic
             else:
                 return offset
 
