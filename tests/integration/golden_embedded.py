@@ -130,7 +130,11 @@ def build(path: Path) -> None:
     log.create_topic("nested", NESTED, partitions=2)
     log.create_topic("uploaded", PLAIN, settings={"embed": "false"})
     log.create_topic("wide", PLAIN, partitions=WIDE)
-    latest = {"cleanup.policy": "compact", "min.compaction.lag.ms": 0, "tombstone.column": "value"}
+    latest: dict[str, int | str] = {
+        "cleanup.policy": "compact",
+        "min.compaction.lag.ms": 0,
+        "tombstone.column": "value",
+    }
     log.create_topic("latest", LATEST, key_columns=["name"], settings=latest)
 
     _first_part(log, clock)
