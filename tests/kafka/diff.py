@@ -45,7 +45,7 @@ class Step(NamedTuple):
     """``begin``, ``send``, ``commit``, ``abort``, ``init`` (a new instance), ``zombie`` (the instance before sends, and is refused)."""
     who: str
     partition: int = 0
-    count: int = 0
+    records: int = 0
 
 
 def history(seed: int, steps: int) -> list[Step]:
@@ -53,7 +53,7 @@ def history(seed: int, steps: int) -> list[Step]:
     rng = random.Random(seed)
     is_open = dict.fromkeys(IDS, False)
     has_older: set[str] = set()
-    found = []
+    found: list[Step] = []
     while len(found) < steps:
         who = rng.choice((*IDS, PLAIN))
         if who == PLAIN:
@@ -183,7 +183,7 @@ class KafkaSide:
         self._before: dict[str, KafkaProducer] = {}
         for who in IDS:
             self.init(who)
-        self._plain = broker.producer(**{"enable.idempotence": True})
+        self._plain = broker.producer(None, **{"enable.idempotence": True})
 
     def init(self, who: str) -> None:
         if who in self._now:
@@ -255,7 +255,8 @@ class KafkaSide:
     def _abort_index(self, partition: int, records: Sequence[Any]) -> list[Aborted]:
         """Return the abort index as the broker's file has it; the value of its first record says whose a transaction is."""
         values = {one.offset(): one.value() for one in records if one.partition() == partition}
-        data = (self.broker.data / f"{self.topic}-{partition}" / "00000000000000000000.txnindex").read_bytes()
+        path = self.broker.data / f"{self.topic}-{partition}" / "00000000000000000000.txnindex"
+        data = path.read_bytes() if path.exists() else b""  # the broker makes it with the first abort
         found = []
         for at in range(0, len(data), ENTRY_BYTES):
             version, _, first, marker, last_stable = struct.unpack_from(">hqqqq", data, at)
@@ -286,7 +287,7 @@ def compare(broker: Broker, folder: Path, topic: str, steps: Sequence[Step]) -> 
 
 def _do(ours: OurSide, theirs: KafkaSide, step: Step, number: int) -> str | None:
     """Do a step on both sides; return a problem, if there is one."""
-    values = [f"{step.who}/{number}/{index}".encode() for index in range(step.count)]
+    values = [f"{step.who}/{number}/{index}".encode() for index in range(step.records)]
     for side in (ours, theirs):
         if step.what == "send":
             side.send(step.who, step.partition, values)

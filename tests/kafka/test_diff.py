@@ -12,7 +12,7 @@ from tests.kafka.diff import IDS, KafkaSide, Step, compare, history
 from tests.rounds import rounds
 
 
-@pytest.mark.parametrize("seed", range(rounds(4, 40)))
+@pytest.mark.parametrize("seed", range(rounds(2, 40)))
 def test_a_history_is_the_same_on_both_sides(
     broker: Broker, tmp_path: Path, name: Callable[[], str], seed: int
 ) -> None:

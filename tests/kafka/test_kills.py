@@ -28,7 +28,7 @@ def nursery() -> Iterator[Nursery]:
 def test_workers_are_killed(
     story: Callable[..., Story], broker: Broker, nursery: Nursery, tmp_path: Path, name: Name
 ) -> None:
-    found = story(broker, nursery, tmp_path, name(), 7, rounds(4, 50))
+    found = story(broker, nursery, tmp_path, name(), 7, rounds(2, 50))
     assert found.problems == []
     assert found.records > 0
 
