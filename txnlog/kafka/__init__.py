@@ -6,7 +6,9 @@ Start reading in ``importing`` (:func:`import_topics`) and in ``exporting`` (:fu
   ``decoding`` (bytes as values), ``pace`` (rates), ``positions`` (the positions that an export keeps in Kafka).
 * With a broker or a registry: ``source`` (a consumer), ``sink`` (a transactional producer), ``schemas`` (schemas by id and from files), ``failures`` (their errors as those of txnlog).
 
-Needs the extra ``kafka``. May import: ``writers`` and ``txnformat``.
+The extra ``kafka`` has what it needs.
+
+May import: ``writers`` and ``txnformat``.
 """
 
 from txnlog.kafka.exporting import ExportReport, export_topics

@@ -41,7 +41,7 @@ INDEXES_MAX = 64
 
 
 class Format(StrEnum):
-    """What keys or values are."""
+    """Form of keys or values."""
 
     RAW = "raw"
     TEXT = "text"

@@ -62,7 +62,7 @@ class ExportProgress(NamedTuple):
 
 @dataclass(slots=True)
 class ExportReport:
-    """What an export did."""
+    """Result of an export."""
 
     group: str
     records: int = 0

@@ -74,7 +74,7 @@ class ImportProgress(NamedTuple):
 
 @dataclass(slots=True)
 class ImportReport:
-    """What an import did."""
+    """Result of an import."""
 
     group: str
     records: int = 0

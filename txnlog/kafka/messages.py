@@ -26,7 +26,7 @@ class KafkaMessage(NamedTuple):
 
     topic: str
     partition: int | None
-    """None: the key decides."""
+    """Partition in Kafka. If None, the key decides."""
     key: bytes | None
     value: bytes | None
     headers: list[tuple[str, bytes | None]] | None

@@ -46,7 +46,7 @@ class Position(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """What a partition of the source holds."""
+    """Offsets that a partition of the source holds."""
 
     earliest: int
     latest: int

@@ -113,7 +113,7 @@ class Rows:
     value_format: Format
     key_format: Format
     decode_value: Decode | None = None
-    """Of formats that are not raw."""
+    """Decoder of the value, for formats other than raw."""
     decode_key: Decode | None = None
     ignores_unknown: bool = False
     """Whether fields that the topic has no column for are left out."""

@@ -156,7 +156,7 @@ class Sink:
         self._repeated(self._producer.commit_transaction, "the transaction cannot be committed")
 
     def abort(self) -> None:
-        """Abort the transaction. What fails here is left to the next :meth:`open`."""
+        """Abort the transaction. A failure is no error: the next :meth:`open` aborts it."""
         try:
             self._producer.abort_transaction(STEP_S)
         except KafkaException as error:
