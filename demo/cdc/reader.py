@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from demo.cdc.checking import Join, join
-from demo.cdc.systems import SYSTEMS
+from demo.cdc.systems import opened
 
 __all__ = ["Read", "read"]
 
@@ -29,7 +29,7 @@ class Read(msgspec.Struct, frozen=True):
 def read(system: str, path: str, seed: int) -> Iterator[Read]:
     """Yield joins without an end. ``seed``: says which table is opened first."""
     draws = random.Random(seed)
-    ways = SYSTEMS[system](path).ways
+    ways = opened(system, path).ways
     while True:
         for name, way in ways.items():
             orders_first = draws.random() < 0.5

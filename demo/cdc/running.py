@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from demo.cdc.changes import expected
 from demo.cdc.reader import Read
-from demo.cdc.systems import SYSTEMS
+from demo.cdc.systems import opened
 
-__all__ = ["Load", "Run", "run"]
+__all__ = ["Load", "Run", "is_complete", "run"]
 
 ROOT = Path(__file__).parents[2]
 
@@ -69,7 +69,7 @@ class Run:
 
 def run(system: str, path: str, load: Load, show: Callable[[int], None] = lambda _: None) -> Run:
     """Write the whole load to a new place, with a reader beside it. ``show`` gets the number of the transaction that was done last."""
-    target = SYSTEMS[system](path)  # so that the reader finds both tables
+    target = opened(system, path)  # so that the reader finds both tables
     began = time.monotonic()
     with tempfile.TemporaryFile() as said:
         with _process("reader", system, path, load.seed, stdin=subprocess.PIPE, stdout=said) as reader:
@@ -82,7 +82,7 @@ def run(system: str, path: str, load: Load, show: Callable[[int], None] = lambda
             raise RuntimeError(f"the reader of {system} ended with {reader.returncode}")
         said.seek(0)
         reads = msgspec.json.Decoder(Read).decode_lines(said.read())
-    return Run(system, began, reads, kills, seconds, _is_complete(target.everything(), load))
+    return Run(system, began, reads, kills, seconds, is_complete(target.everything(), load))
 
 
 def _process(name: str, *arguments: object, **streams: Any) -> subprocess.Popen[bytes]:
@@ -92,16 +92,16 @@ def _process(name: str, *arguments: object, **streams: Any) -> subprocess.Popen[
     return subprocess.Popen(command, env=environment, start_new_session=True, **streams)
 
 
-def _write(
-    system: str, path: str, load: Load, show: Callable[[int], None]
-) -> tuple[list[float], float]:
+def _write(system: str, path: str, load: Load, show: Callable[[int], None]) -> tuple[list[float], float]:
     """Run writers until the load is written: each but the last is killed; return when, and the usual time of a transaction."""
     left = dict(load.moments())
     kills: list[float] = []
     durations: list[float] = []
     while True:
         killed = False
-        with _process("writer", system, path, load.seed, load.count, load.rate, stdout=subprocess.PIPE) as writer:
+        with _process(
+            "writer", system, path, load.seed, load.count, load.rate, stdout=subprocess.PIPE
+        ) as writer:
             try:
                 begun = 0.0
                 for line in writer.stdout or ():
@@ -130,13 +130,13 @@ def _usual(durations: Sequence[float]) -> float:
     return statistics.median(durations) if durations else 0.0
 
 
-def _is_complete(found: tuple[pa.Table, pa.Table], load: Load) -> bool:
+def is_complete(found: tuple[pa.Table, pa.Table], load: Load) -> bool:
     """Return whether tables have all rows of the shop, each once."""
     wanted = expected(load.seed, load.count)
     keys = (["order_id", "version"], ["payment_id"])
     return all(
-        one.cast(other.schema).sort_by([(name, "ascending") for name in key]).equals(
-            other.sort_by([(name, "ascending") for name in key])
-        )
+        one.cast(other.schema)
+        .sort_by([(name, "ascending") for name in key])
+        .equals(other.sort_by([(name, "ascending") for name in key]))
         for one, other, key in zip(found, wanted, keys, strict=True)
     )

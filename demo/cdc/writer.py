@@ -6,14 +6,14 @@ import sys
 import time
 
 from demo.cdc.changes import changes
-from demo.cdc.systems import SYSTEMS
+from demo.cdc.systems import opened
 
 __all__ = ["write"]
 
 
 def write(system: str, path: str, seed: int, count: int, rate: float) -> None:
     """Go on where the last writer stopped, to the end. ``rate``: transactions a second at most."""
-    target = SYSTEMS[system](path)
+    target = opened(system, path)
     done = target.done()
     for change in changes(seed, count):
         if change.number <= done:
