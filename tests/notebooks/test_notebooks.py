@@ -26,8 +26,8 @@ from tests.notebooks.running import (
 )
 from tests.rounds import rounds
 
-ONCE = rounds(("03_streaming.ipynb",), ())
-"""Notebooks that run as Databricks has it only, unless it is `make campaigns`: most of their time is Spark's."""
+ONCE = rounds(("03_streaming.ipynb", "06_consistent_joins.ipynb"), ())
+"""Notebooks that run as Databricks has it only, unless it is `make campaigns`: most of their time goes to the start of Spark, or of writers that are killed."""
 
 VARIES = "varies"
 """Tag of cells that show measurements: no two runs show the same."""
