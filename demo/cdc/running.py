@@ -46,7 +46,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What happened to a system."""
+    """A run of a system: its reads, kills and outcome."""
 
     system: str
     began: float
