@@ -23,7 +23,6 @@ from txnformat.errors import (
     NotFoundError,
     OffsetOutOfRangeError,
     StorageError,
-    TxnLogError,
 )
 from txnformat.keys import check_reader_name
 from txnformat.log import TxnLog, check_log
@@ -405,7 +404,7 @@ class _Export:
             key = self._settings.group.encode()
             sink.send(KafkaMessage(self._settings.position_topic, 0, key, value, None, now_ms))
             sink.commit()
-        except TxnLogError:
+        except BaseException:
             sink.abort()
             raise
         report = self._report

@@ -56,6 +56,14 @@ _NO_LEADER = frozenset({KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART, Kaf
 """Errors of a topic that was created a moment ago."""
 
 
+def _failure(error: Any, what: str) -> TxnLogError:
+    """Return the error of a transaction; one that only ends this producer, and not the right to write, is mended by another session."""
+    found, cause = kafka_error(error, what), error.args[0]
+    if found.kind == "kafka-failed" and (cause.fatal() or cause.txn_requires_abort()):
+        return unavailable(found.what, **found.values)
+    return found
+
+
 class Sink:
     """Sends records in transactions.
 
@@ -118,7 +126,7 @@ class Sink:
         try:
             self._producer.begin_transaction()
         except KafkaException as error:
-            raise kafka_error(error, "a transaction cannot begin") from None
+            raise _failure(error, "a transaction cannot begin") from None
 
     def send(self, message: KafkaMessage) -> None:
         """Add a record to the transaction; whether it has arrived is known with the commit.
@@ -146,7 +154,7 @@ class Sink:
                         topic=message.topic,
                         size=len(message.key or b"") + len(message.value or b""),
                     ) from None
-                raise kafka_error(error, "a record cannot be sent", topic=message.topic) from None
+                raise _failure(error, "a record cannot be sent") from None
             else:
                 self._producer.poll(0)
                 return
@@ -169,18 +177,11 @@ class Sink:
             try:
                 call(STEP_S)
             except KafkaException as error:
-                found = kafka_error(error, what)
                 over = waited_ms(begun, self._clock.now()) >= self._patience_ms
                 if over or not error.args[0].retriable() or error.args[0].txn_requires_abort():
-                    raise self._as_transient(error, found) from None
+                    raise _failure(error, what) from None
             else:
                 return
-
-    def _as_transient(self, error: Any, found: TxnLogError) -> TxnLogError:
-        """Return an error that another session can mend as such: whatever ends a transaction, but not this export's right to write."""
-        if error.args[0].txn_requires_abort() and found.kind == "kafka-failed":
-            return unavailable(found.what, **found.values)
-        return found
 
     def _asked(self, ask: Any, what: str) -> Any:
         try:
