@@ -77,7 +77,7 @@ CREATE TABLE section_files (object VARCHAR, ordinal BIGINT, number BIGINT, key V
     rows BIGINT, schema_id INT);
 CREATE TABLE section_tables (object VARCHAR, ordinal BIGINT, number BIGINT, key VARCHAR, size BIGINT, sha256 VARCHAR);
 -- The snapshot's state; an empty one at first: then the entries are folded from 0 on.
-CREATE TABLE snapshot (state JSON);
+CREATE TABLE snapshot (object VARCHAR, ordinal BIGINT, state JSON);
 -- Rows of batch tables (5.2), of segment lists and of their roots, and of sidecars (6.6), each with the key of its object.
 CREATE TABLE table_rows (object VARCHAR, ordinal BIGINT, section INT, partition INT, file INT, row_group INT, row_group_count INT, records BIGINT, size BIGINT,
     min_timestamp_ms BIGINT, max_timestamp_ms BIGINT);

@@ -56,12 +56,12 @@ INSERT INTO problems SELECT '5.2, 5.3: offsets without a batch or marker', topic
 -- All runs of row groups that are read, with the offsets [low, high) that count in them.
 CREATE TABLE reads AS
 SELECT topic_id, partition, false AS is_compacted, base_offset, batch_records AS records, nullif(producer_id, -1) AS producer_id,
-    CASE WHEN producer_id >= 0 THEN epoch END AS epoch, entry, timestamp_ms, coalesce(commit_entry, entry) AS commit_entry, row_group, row_group_count, key AS file_key,
+    CASE WHEN producer_id >= 0 THEN epoch END AS producer_epoch, entry, timestamp_ms, coalesce(commit_entry, entry) AS commit_entry, row_group, row_group_count, key AS file_key,
     size AS file_size, sha256 AS file_sha256, footer_bytes AS file_footer_bytes, footer_sha256 AS file_footer_sha256, rows AS file_rows, schema_id AS file_schema_id,
     log_start AS low, lso AS high
 FROM tail_batches WHERE NOT is_dropped
 UNION ALL BY NAME
-SELECT topic_id, partition, false AS is_compacted, base_offset, records, nullif(producer_id, -1) AS producer_id, CASE WHEN producer_id >= 0 THEN epoch END AS epoch, entry,
+SELECT topic_id, partition, false AS is_compacted, base_offset, records, nullif(producer_id, -1) AS producer_id, CASE WHEN producer_id >= 0 THEN epoch END AS producer_epoch, entry,
     timestamp_ms, commit_entry, row_group, row_group_count, file_key, file_size, file_sha256, file_footer_bytes, file_footer_sha256, file_rows, file_schema_id,
     log_start AS low, lso AS high
 FROM sealed_batches WHERE outcome <> 2 AND base_offset + records > log_start

@@ -7,14 +7,15 @@ CREATE TABLE row_groups AS
 SELECT path, row_group_id, n, sum(n) OVER (PARTITION BY path ORDER BY row_group_id) - n AS first_row
 FROM (SELECT DISTINCT path, row_group_id, row_group_num_rows AS n FROM chunks);
 INSERT INTO problems SELECT '6.1: rows of a file', file_key FROM file_checks c WHERE file_rows <> (SELECT sum(n) FROM row_groups g WHERE g.path = c.path);
-CREATE TABLE sums AS
+CREATE TABLE footers AS
 SELECT file_name AS path, decode(value) AS crcs FROM parquet_kv_metadata(getvariable('paths')) WHERE key = 'txnlog.chunk_crc32'::BLOB;
 -- From byte 4 on the chunks follow each other without a gap; 8 digits of txnlog.chunk_crc32 are for each.
 CREATE TABLE chunk_sums AS
 SELECT c.path, start, size, substr(crcs, 8 * i::INT + 1, 8) AS crc, i, length(crcs) AS digits, count(*) OVER (PARTITION BY c.path) AS n,
     lag(start + size, 1, 4) OVER (PARTITION BY c.path ORDER BY i) AS before
-FROM (SELECT *, row_number() OVER (PARTITION BY path ORDER BY row_group_id, column_id) - 1 AS i FROM chunks) c LEFT JOIN sums USING (path);
+FROM (SELECT *, row_number() OVER (PARTITION BY path ORDER BY row_group_id, column_id) - 1 AS i FROM chunks) c LEFT JOIN footers USING (path);
 INSERT INTO problems SELECT '6.1: chunks follow each other', path FROM chunk_sums WHERE start <> before;
+INSERT INTO sums SELECT path, start, size, crc FROM chunk_sums;
 INSERT INTO problems SELECT '6.1: a checksum for each chunk', path FROM chunk_sums WHERE digits IS DISTINCT FROM 8 * n;
 -- A batch is a run of row groups, with as many rows.
 CREATE TABLE runs AS

@@ -2,3 +2,4 @@
 INSERT INTO fetched SELECT substr(filename, length(getvariable('root')) + 2), content FROM read_blob(getvariable('paths'));
 INSERT INTO problems SELECT '3: size and sha256 of an object', key FROM next LEFT JOIN fetched USING (key)
 WHERE content IS NULL OR octet_length(content) <> size OR sha256(content) <> next.sha256;
+CREATE OR REPLACE VIEW arrived AS SELECT key, kind, content FROM next JOIN fetched USING (key);
