@@ -154,4 +154,5 @@ def test_a_changed_byte_is_noticed_in_what_is_read(tmp_path: Path) -> None:
     assert {path.suffix for path in unread} >= {".parquet", ".markers", ".arrow"}
     for path in unread:
         flip(path, path.stat().st_size // 2)
-    assert read_committed(root) == want
+    found = read_committed(root)
+    assert {name: bits(rows) for name, rows in found.items()} == {name: bits(rows) for name, rows in want.items()}
