@@ -80,7 +80,7 @@ INSERT INTO problems SELECT '4.2: embedded files are the payload', 'entry ' || e
         FROM (SELECT entry, number, unnest(files) AS f, generate_subscripts(files, 1) AS i FROM appends) WHERE contains(f.key, '@')
     )
 ) WHERE place <> printf('%020d+%d', entry, start::BIGINT);
-INSERT INTO problems SELECT '4.2: embedded files are the payload', 'entry ' || h.entry FROM heads h WHERE h.entry > getvariable('start')
+INSERT INTO problems SELECT '4.2: embedded files are the payload', 'entry ' || h.entry FROM heads h WHERE h.in_slot AND h.entry > getvariable('start')
     AND coalesce(payload_size, 0) <> (SELECT coalesce(sum(size), 0) FROM files WHERE contains(key, '@') AND object LIKE h.entry || ':%');
 
 -- 5.6, 5.3: what a transaction has staged, in the order of its stages; the commit gives it offsets.

@@ -19,7 +19,7 @@ INSERT INTO sums SELECT path, start, size, crc FROM chunk_sums;
 INSERT INTO problems SELECT '6.1: a checksum for each chunk', path FROM chunk_sums WHERE digits IS DISTINCT FROM 8 * n;
 -- A batch is a run of row groups, with as many rows.
 CREATE TABLE runs AS
-SELECT r.*, c.path, g.first_row, (SELECT sum(n) FROM row_groups x WHERE x.path = c.path AND x.row_group_id >= r.row_group
-    AND x.row_group_id < r.row_group + r.row_group_count) AS run_rows
-FROM reads r JOIN file_checks c USING (file_key) LEFT JOIN row_groups g ON g.path = c.path AND g.row_group_id = r.row_group;
+SELECT r.*, c.path, f.first_row, l.first_row + l.n - f.first_row AS run_rows
+FROM reads r JOIN file_checks c USING (file_key) LEFT JOIN row_groups f ON f.path = c.path AND f.row_group_id = r.row_group
+    LEFT JOIN row_groups l ON l.path = c.path AND l.row_group_id = r.row_group + r.row_group_count - 1;
 INSERT INTO problems SELECT '5.2: rows of a run of row groups', file_key FROM runs WHERE run_rows IS DISTINCT FROM records;
