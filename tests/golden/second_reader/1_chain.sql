@@ -1,5 +1,7 @@
 -- The chain of commit entries: specification, sections 2 to 4. Every entry is at first only bytes: those of its slot, or, below the
 -- boundary, those in a bundle. The variable root is the path of the log. Each INSERT INTO problems is a MUST of the specification.
+SET TimeZone = 'UTC';
+PRAGMA disable_optimizer; -- planning these statements takes longer than running them
 CREATE TABLE problems (rule VARCHAR, place VARCHAR);
 CREATE TABLE format AS SELECT content FROM read_blob(getvariable('root') || '/_txnlog/format.json');
 INSERT INTO problems SELECT '2: one format.json of format 1', 'format.json' WHERE (SELECT count(*) FROM format) <> 1
