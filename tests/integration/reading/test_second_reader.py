@@ -155,4 +155,6 @@ def test_a_changed_byte_is_noticed_in_what_is_read(tmp_path: Path) -> None:
     for path in unread:
         flip(path, path.stat().st_size // 2)
     found = read_committed(root)
-    assert {name: bits(rows) for name, rows in found.items()} == {name: bits(rows) for name, rows in want.items()}
+    assert {name: bits(rows) for name, rows in found.items()} == {
+        name: bits(rows) for name, rows in want.items()
+    }
