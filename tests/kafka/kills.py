@@ -25,6 +25,8 @@ PARTITIONS = 2
 ROUND = 120
 """Records that each round adds to each partition."""
 BATCH = 40
+PATIENCE_MS = 200_000
+"""For a broker that is started again on a machine that does much else."""
 POINTS = 24
 """A run of one round reaches about so many points."""
 
@@ -62,7 +64,7 @@ def import_story(
     story, rng = Story("import", topic), random.Random(seed)
     broker.create_topic(topic, PARTITIONS)
     log = TxnLog.create(folder / topic)
-    settings = {"batch_records": BATCH, "commit_interval_ms": 200}
+    settings = {"batch_records": BATCH, "commit_interval_ms": 200, "patience_ms": PATIENCE_MS}
     job = Job("import", log.url, broker.bootstrap, {topic: topic}, settings=settings)
     while story.kills + story.broker_kills < kills + broker_kills:
         fill_broker(broker, topic, story.rounds, rng)
@@ -80,7 +82,7 @@ def export_story(
     story, rng = Story("export", topic), random.Random(seed)
     log = TxnLog.create(folder / topic)
     log.create_topic(topic, "kafka", partitions=PARTITIONS)
-    settings = {"batch_records": BATCH, "create": True, "group": topic}
+    settings = {"batch_records": BATCH, "create": True, "group": topic, "patience_ms": PATIENCE_MS}
     job = Job("export", log.url, broker.bootstrap, {topic: topic}, settings=settings)
     while story.kills + story.broker_kills < kills + broker_kills:
         fill_log(log, topic, story.rounds, rng)

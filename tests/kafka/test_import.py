@@ -302,7 +302,7 @@ def test_brokers_that_are_gone_are_one_error(log: TxnLog, monkeypatch: pytest.Mo
 
     nowhere = {"bootstrap.servers": f"127.0.0.1:{free_port()}"}
     with pytest.raises(StorageError) as raised:
-        import_topics(log, nowhere, "clicks")
+        import_topics(log, nowhere, "clicks", patience_ms=1)
     assert (raised.value.kind, raised.value.transient) == ("kafka-unavailable", True)
     assert log.topics() == []
 

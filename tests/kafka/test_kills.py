@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 
 from tests.kafka.broker import Broker
-from tests.kafka.kills import PARTITIONS, Story, export_story, fill_broker, fill_log, import_story, rows
+from tests.kafka.kills import (
+    PARTITIONS,
+    PATIENCE_MS,
+    Story,
+    export_story,
+    fill_broker,
+    fill_log,
+    import_story,
+    rows,
+)
 from tests.kafka.workers import Job, Nursery
 from tests.rounds import rounds
 from txnlog import TxnLog
@@ -45,9 +54,15 @@ def test_the_broker_is_killed_beneath_both(
     fill_broker(broker, topic, 0, rng)
     log.create_topic(out, "kafka", partitions=PARTITIONS)
     fill_log(log, out, 0, rng)
-    import_settings = {"records_per_second": 100, "commit_interval_ms": 100}
+    import_settings = {"records_per_second": 100, "commit_interval_ms": 100, "patience_ms": PATIENCE_MS}
     bring = Job("import", log.url, broker.bootstrap, {topic: topic}, settings=import_settings)
-    send = Job("export", log.url, broker.bootstrap, {out: out}, settings={"batch_records": 2, "create": True})
+    send = Job(
+        "export",
+        log.url,
+        broker.bootstrap,
+        {out: out},
+        settings={"batch_records": 2, "create": True, "patience_ms": PATIENCE_MS},
+    )
     with Nursery() as second:
         nursery.start(bring)
         second.start(send)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from txnformat.clock import Clock, waited_ms
+from txnformat.errors import StorageError
 from txnformat.types import IsolationLevel
 from txnlog.kafka.failures import (
     as_config,
@@ -33,6 +34,8 @@ except ModuleNotFoundError as _error:
     raise missing_package(_error) from None
 
 __all__ = ["Source", "TopicOfKafka"]
+
+T = TypeVar("T")
 
 RESERVED = {
     "group.id": "positions are kept in the log; give group=",
@@ -98,6 +101,21 @@ class Source:
     def describe(self, topics: Iterable[str]) -> tuple[str, dict[str, TopicOfKafka]]:
         """Return the id of the cluster, and the topics. Raises NotFoundError (``unknown-kafka-topic``)."""
         names = list(topics)
+        return self._patiently(lambda: self._describe(names))
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """Ask again while no broker answers, until the patience is over."""
+        begun = self._clock.now()
+        while True:
+            try:
+                return ask()
+            except StorageError as error:
+                over = waited_ms(begun, self._clock.now()) >= self._patience_ms
+                if error.kind != "kafka-unavailable" or over:
+                    raise
+                self._clock.sleep(0.2)
+
+    def _describe(self, names: list[str]) -> tuple[str, dict[str, TopicOfKafka]]:
         try:
             cluster = self._admin.list_topics(topic=names[0], timeout=PROBE_S).cluster_id or "-"
             described = self._admin.describe_topics(TopicCollection(names), request_timeout=PROBE_S)
@@ -112,6 +130,9 @@ class Source:
     def bounds(self, places: Iterable[Place]) -> dict[Place, Bounds]:
         """Return what each partition holds, up to the last stable offset with ``read_committed``."""
         wanted = list(places)
+        return self._patiently(lambda: self._bounds(wanted))
+
+    def _bounds(self, wanted: list[Place]) -> dict[Place, Bounds]:
         level = (
             KafkaIsolation.READ_COMMITTED
             if self._isolation is IsolationLevel.READ_COMMITTED
