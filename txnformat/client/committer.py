@@ -73,6 +73,8 @@ logger = logging.getLogger("txnlog")
 
 SNAPSHOT_PAYLOAD_BYTES, SEAL_PAYLOAD_BYTES = 8 * 2**20, 32 * 2**20
 """Bytes that a process embeds until it writes a snapshot, so that openers need not read them, and until it seals: its entries wait for that to be truncated."""
+SEAL_PAYLOADS = 1_024
+"""Entries with embedded files that a process writes until it seals: a reader fetches each of them, and decodes its files one by one."""
 
 WAKE_SECONDS = 0.5
 """How long a thread waits for its answer at a time."""
@@ -166,6 +168,7 @@ class Committer:
         self._publishing = allocate_lock()
         self._pace = Pace()  # the leader's
         self._embedded = {"snapshot": 0, "seal": 0}  # bytes since the last one of each
+        self._payloads = 0  # entries with embedded files since the last seal
         self._watch = Watch()
         # Lists and dicts are changed by single calls of C functions, so that they need no lock.
         self._queue: list[_Waiter] = []  # all that have no answer, also those that are being committed
@@ -342,6 +345,7 @@ class Committer:
         more = sum(one.action.payload_bytes for one in intents if isinstance(one.action, Write))
         for name in self._embedded:
             self._embedded[name] += more
+        self._payloads += more > 0
 
     def _maintain_if_due(self, answers: dict[str, CommitResult | TxnLogError], extents_before: int) -> None:
         """Start what keeps the log small, after the acknowledgement: a snapshot when the tail is long, a seal, a bundle."""
@@ -359,8 +363,8 @@ class Committer:
             self._embedded["snapshot"] = 0
             self._background.start("snapshot", self._write_snapshot)
         is_due = seal_due(view.state, extents_before, landed, uniform, self.settings.seal_extents)
-        if is_due or self._embedded["seal"] > SEAL_PAYLOAD_BYTES:
-            self._embedded["seal"] = 0
+        if is_due or self._embedded["seal"] > SEAL_PAYLOAD_BYTES or self._payloads > SEAL_PAYLOADS:
+            self._embedded["seal"] = self._payloads = 0
             self._background.start("seal", self.seal)
         if landed and crosses(extents_before, view.state.extents, self.settings.seal_extents):
             self._background.start("growth", self._warn_of_growth)

@@ -7,7 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.integration.producers.embedded_logs import copy_of, log_on, seen, write
+from tests.integration.producers.embedded_logs import copy_of, log_on, rows, seen, write
+from txnformat.client import committer
 from txnformat.protocol import unembedding
 from txnformat.store.memory import MemoryStore
 from txnformat.store.recent import recent_payloads
@@ -97,3 +98,32 @@ def test_a_deep_verification_takes_what_arrow_calls_unequal_for_the_same() -> No
     report = log.verify(deep=True)
     assert report.ok
     assert report.checked["copied_batches"] == 1
+
+
+@pytest.mark.parametrize("topics", [1, 2])
+def test_entries_with_rows_are_sealed_by_their_number_however_small_and_whatever_they_hold(
+    topics: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader fetches each entry once, whatever the number of its topics and partitions: so it is entries that are counted."""
+    bound, commits = 8, 60
+    monkeypatch.setattr(committer, "SEAL_PAYLOADS", bound)
+    store = CountingStore(MemoryStore())
+    log = log_on(store)
+    sealed = []
+    with Producer(log, "p") as producer:
+        for number in range(commits):
+            with producer.transaction() as txn:
+                for name in ("t", "u")[:topics]:
+                    for partition in range(3):
+                        txn.send(name, rows(number), partition=partition)
+            log.close()  # a seal that is under way ends
+            sealed.append(len(log.state.segments) + log.state.listed_segments)
+    assert not any(sealed[:bound]), "no seal before there are more than the bound"
+    assert sealed[bound] == topics
+    assert sealed[-1] == topics * (commits // (bound + 1))
+    other = TxnLog.open(copy_of(store))
+    assert isinstance(other.store, CountingStore)
+    with other.store.measure() as measured:
+        found = other.read("t", columns=["n"]).read_all()
+    assert sorted(found["n"].to_pylist()) == sorted(3 * [*range(commits)])
+    assert measured.counts.count(RequestKind.GET, KeyClass.ENTRY) <= bound + 1
