@@ -39,7 +39,7 @@ def _measure(context: Context) -> Sequence[Measurement]:
         if count != COMMITS * ROWS:
             raise RuntimeError(f"{count} rows, not {COMMITS * ROWS}")
 
-    with session() as spark:
+    with session(context.folder) as spark:
         calls = {"txnlog": lambda: run(ours(spark)), "files": lambda: run(theirs(spark))}
         seconds = take_turns(calls, context, rounds=5)
     details = {f"{name}_s": sorted(times)[len(times) // 2] for name, times in seconds.items()}
