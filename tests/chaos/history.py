@@ -279,7 +279,7 @@ def run_history(
     rng = random.Random(seed)
     history = History(seed, settings_of(rng))
     options = dict(storage_options or {})
-    log = TxnLog.create(place, storage_options=options, embedding=False)
+    log = TxnLog.create(place, storage_options=options)
     log.create_topic(TOPIC, TOPIC_SCHEMA, partitions=history.settings["partitions"], key_columns=["key"])
     job = Job(
         log=place,

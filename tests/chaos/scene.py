@@ -38,7 +38,7 @@ class Scene:
 
     def __init__(self, folder: Path, place: Cluster, **job: Any) -> None:
         self.folder = folder
-        self.log = TxnLog.create(folder / "log", embedding=False)
+        self.log = TxnLog.create(folder / "log")
         self.log.create_topic(TOPIC, TOPIC_SCHEMA, partitions=PARTITIONS, key_columns=["key"])
         self.checkpoint = folder / "checkpoint"
         (folder / "input").mkdir()  # a query cannot begin without

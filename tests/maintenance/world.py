@@ -56,7 +56,7 @@ class World:
         """Of prepared transactions."""
         self.position = 0
         """Of the group ``g`` in partition 0 of ``keep``; the subscription ``s`` has acknowledged the records below, too."""
-        log = TxnLog.create(self.store, clock=self.clock, ids=DrawnIds(0), embedding=False)
+        log = TxnLog.create(self.store, clock=self.clock, ids=DrawnIds(0))
         log.close()
         log = self.opened()
         log.upgrade()

@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from _thread import allocate_lock
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NoReturn, TypeVar
 
 from txnformat.client.background import Background
@@ -64,6 +64,7 @@ from txnformat.shield import shielded
 from txnformat.store.base import ObjectStore
 from txnformat.store.probe import ensure_fit
 from txnformat.store.recent import recent_payloads
+from txnformat.types import TopicPartition
 
 __all__ = ["Committer"]
 
@@ -415,10 +416,19 @@ class Committer:
                 break
         if merge:
             self._commit_seal(self._driver.run(merge_lists(self.state)), done)
-        ends = log_ends(self.state, topic_id)
-        while self._commit_spill(self._driver.run(write_spill(self.state, self.settings.seal_extents, ends))):
-            pass
+        self._spill(log_ends(self.state, topic_id), self.settings.seal_extents)
         return done
+
+    def spill(self, topic_id: str) -> None:
+        """Spill what open transactions hold back in a topic, however little it is: embedded records there become objects. Nothing, in a log that cannot spill.
+
+        Raises CorruptDataError about a payload that cannot be read.
+        """
+        shielded(lambda: self._spill(log_ends(self.state, topic_id), 1))
+
+    def _spill(self, ends: Mapping[TopicPartition, int], bound: int) -> None:
+        while self._commit_spill(self._driver.run(write_spill(self.state, bound, ends))):
+            pass
 
     def _commit_seal(self, seal: Seal | None, done: list[Seal]) -> bool:
         if seal is None or not self._commit_written(SealSegments(seal)):

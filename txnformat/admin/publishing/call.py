@@ -214,6 +214,7 @@ class _Publication:
         chosen = _chosen(state, names)
         tables = {topic_id: self._table(state.topics[topic_id]) for topic_id in chosen.topic_ids}
         self._committer.seal()  # embedded records become files
+        self._spill_embedded(chosen.topic_ids)
         entry, shown, held = self._settled(chosen.topic_ids)
         floor = max((table.entry for table in tables.values()), default=-1)
         if held and (entry < floor or entry < 0):
@@ -235,6 +236,19 @@ class _Publication:
                 )
             )
         return PublishReport(DELTA, entry, tuple(done), manifest, held, self._compacted, chosen.refused)
+
+    def _spill_embedded(self, topic_ids: Sequence[str]) -> None:
+        """Let embedded records that an open transaction holds back become files, too: else it would hold back all tables."""
+        state = self._committer.state
+        embedded = [file.key for file in state.files if file.place is not None]
+        for topic_id in topic_ids:
+            topic = state.topics.get(topic_id)
+            if topic is None or not any(key.startswith(f"{topic.directory}/") for key in embedded):
+                continue
+            try:
+                self._committer.spill(topic_id)
+            except CorruptDataError as error:
+                logger.warning("tables show an older entry, since records cannot be read: %s", error)
 
     def _table(self, topic: TopicState) -> DeltaTable:
         known = self._known.get(topic.topic_id, DeltaTable())
