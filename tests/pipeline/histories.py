@@ -144,7 +144,7 @@ def run_pipeline(
     rng = random.Random(seed)
     history = PipelineHistory(seed, settings_of(rng, seed))
     place, events = str(folder / "log"), folder / "history"
-    log = TxnLog.create(place)
+    log = TxnLog.create(place, embedding=False)
     log.create_topic(ORDERS, ORDERS_SCHEMA, partitions=history.settings["orders"], key_columns=["key"])
     for side in SIDES:
         log.create_topic(side, SIDE_SCHEMA, partitions=history.settings["sides"], key_columns=["key"])
