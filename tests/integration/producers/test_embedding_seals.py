@@ -127,3 +127,39 @@ def test_entries_with_rows_are_sealed_by_their_number_however_small_and_whatever
         found = other.read("t", columns=["n"]).read_all()
     assert sorted(found["n"].to_pylist()) == sorted(3 * [*range(commits)])
     assert measured.counts.count(RequestKind.GET, KeyClass.ENTRY) <= bound + 1
+
+
+def test_a_seal_makes_files_of_bounded_size_however_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is made in memory, and a log may have many writers of which none seals before its own share."""
+    log = log_on(MemoryStore())
+    with Producer(log, "p") as producer:
+        for number in range(12):
+            with producer.transaction() as txn:
+                txn.send("t", rows(*range(1_000 * number, 1_000 * number + 1_000)), partition=number % 2)
+    before = seen(log)
+    bound = 4_000  # a batch has about half of that
+    monkeypatch.setattr(unembedding, "FILE_BYTES_MAX", bound)
+    log.maintain("seal")
+    assert not len(log.state.files)
+    index = log.sidecars.index(log.state.segments[0].index)
+    found: dict[str, int] = {}
+    for row in index.rows:
+        key = index.files[int(row["file"])].key
+        found[key] = found.get(key, 0) + int(row["size"])
+    assert len(found) >= 4
+    assert max(found.values()) <= bound
+    assert seen(log) == before
+    assert log.verify(deep=True).ok
+
+
+def test_a_batch_that_is_larger_than_a_file_of_a_seal_has_one_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = log_on(MemoryStore())
+    write(log)
+    before = seen(log)
+    monkeypatch.setattr(unembedding, "FILE_BYTES_MAX", 1)
+    embedded = len(log.state.files)
+    log.maintain("seal")
+    index = log.sidecars.index(log.state.segments[0].index)
+    assert len({index.files[int(row["file"])].key for row in index.rows}) == len(index.rows) >= embedded
+    assert seen(log) == before
+    assert log.verify(deep=True).ok
