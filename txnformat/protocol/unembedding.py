@@ -28,7 +28,7 @@ from txnformat.store.memory import MemoryStore
 from txnformat.store.writer import HeldWriter
 from txnformat.types import FileRecord
 
-__all__ = ["KeptPayload", "as_objects", "embedded_entries", "nothing_kept", "unembed"]
+__all__ = ["KeptPayload", "as_objects", "embedded_entries", "nothing_kept", "topics_embedded", "unembed"]
 
 FILE_BATCHES_MAX = 1_024
 """Batches of one file: each is a row group of its own, and a reader parses a footer that has them all."""
@@ -51,6 +51,16 @@ def nothing_kept(entry: int) -> None:
 def embedded_entries(files: Iterable[FileRecord]) -> set[int]:
     """Return the entries whose payloads have some of these files."""
     return {file.place.entry for file in files if file.place is not None}
+
+
+def topics_embedded(state: LogState, below: int | None = None) -> list[str]:
+    """Return the ids of the topics of which the state names embedded files, of entries below ``below`` (exclusive), or of any."""
+    directories = {
+        file.key.partition("/")[0]
+        for file in state.files
+        if file.place is not None and (below is None or file.place.entry < below)
+    }
+    return [topic_id for topic_id, topic in state.topics.items() if topic.directory in directories]
 
 
 def unembed(

@@ -26,6 +26,7 @@ from txnformat.segments.payload import head_of, payload_of, with_payload
 from txnformat.store.memory import MemoryStore
 from txnformat.store.recent import recent_payloads
 from txnformat.store.requests import KeyClass, RequestKind
+from txnformat.types import Outcome
 from txnlog import Consumer, Producer, TxnLog
 from txnlog_testing.stores.counting import CountingStore, RequestClass
 from txnlog_testing.stores.faulty import FaultyStore
@@ -417,6 +418,49 @@ def test_a_truncation_keeps_rows_that_are_nowhere_else(seals: bool) -> None:
     assert seen(other) == before
     assert [one.entry for one in other.history()][-1] == 0
     assert other.verify(deep=True).ok
+
+
+@pytest.mark.parametrize("outcome", [Outcome.COMMIT, Outcome.ABORT])
+def test_a_transaction_that_stays_prepared_keeps_no_entry_from_a_truncation(outcome: Outcome) -> None:
+    """Nor do rows behind it that are committed. One row is far below what a writer spills on its own."""
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    log = TxnLog.create(store, clock=clock)
+    log.upgrade()
+    log.create_topic("t", SCHEMA)
+    held = Producer(log, "held", buffer="inline")
+    held.init()
+    held.begin()
+    held.send("t", rows(-1))
+    token = held.prepare()
+    with Producer(log, "p") as producer:
+        for number in range(230):
+            with producer.transaction() as txn:
+                txn.send("t", rows(number))
+    clock.sleep(30 * 24 * 3600)
+    with Producer(log) as plain:
+        plain.send("t", rows(1_000))
+    week = datetime.timedelta(days=7)
+    assert log.truncate(week, dry_run=True).limited_by in (
+        LimitedBy.EMBEDDED.value,
+        LimitedBy.SNAPSHOTS.value,
+        LimitedBy.SNAPSHOT.value,
+    )
+    before = seen(log)
+    for _ in range(2):
+        log.maintain("truncate", truncate_older_than=week)
+        clock.sleep(3_601)
+    assert (keys.parse_entry_key(_log_keys(store)[0]) or 0) >= 200
+    for other in (log, TxnLog.open(copy_of(store), clock=clock)):
+        assert seen(other) == before
+    (log.commit_prepared if outcome is Outcome.COMMIT else log.abort_prepared)(token)
+    expected = [*range(230), 1_000, *([-1] if outcome is Outcome.COMMIT else [])]
+    assert sorted(one["n"] for one in seen(log)["read_committed"]) == sorted(expected)
+    assert log.verify(deep=True).ok
+
+
+def _log_keys(store: MemoryStore) -> list[str]:
+    return sorted(info.key for info in store.list(keys.LOG_PREFIX))
 
 
 def test_a_read_that_was_planned_before_the_seal_goes_on_when_its_entries_are_deleted() -> None:

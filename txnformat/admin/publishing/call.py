@@ -28,6 +28,7 @@ from txnformat.errors import (
     TxnLogError,
     repr_of,
 )
+from txnformat.protocol.unembedding import topics_embedded
 from txnformat.reading.compacting import Source
 from txnformat.reading.sealed import SidecarCache
 from txnformat.types import TopicPartition
@@ -239,12 +240,7 @@ class _Publication:
 
     def _spill_embedded(self, topic_ids: Sequence[str]) -> None:
         """Let embedded records that an open transaction holds back become files, too: else it would hold back all tables."""
-        state = self._committer.state
-        embedded = [file.key for file in state.files if file.place is not None]
-        for topic_id in topic_ids:
-            topic = state.topics.get(topic_id)
-            if topic is None or not any(key.startswith(f"{topic.directory}/") for key in embedded):
-                continue
+        for topic_id in set(topic_ids).intersection(topics_embedded(self._committer.state)):
             try:
                 self._committer.spill(topic_id)
             except CorruptDataError as error:
