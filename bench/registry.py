@@ -10,9 +10,9 @@ __all__ = ["benchmarks", "chosen"]
 def benchmarks() -> tuple[Benchmark, ...]:
     """Return all benchmarks. Imported here, because they bring in what they compare with."""
     from bench import contention, ingest, latency, one_shot, plan, python_read, s3_commit
-    from bench.lifecycle import compaction, small_commits
+    from bench.lifecycle import compaction
     from bench.lifecycle import scan as compacted
-    from bench.spark import catch_up, hundred_queries, native_table, scan, small_count, stream, stream_copy
+    from bench.spark import catch_up, hundred_queries, native_table, scan, stream, stream_copy
 
     modules = (
         one_shot,
@@ -20,8 +20,6 @@ def benchmarks() -> tuple[Benchmark, ...]:
         python_read,
         compacted,
         compaction,
-        small_commits,
-        small_count,
         scan,
         native_table,
         stream,
