@@ -42,7 +42,7 @@ class Stream:
         self.spark = spark
         self.folder = folder
         self.path = str(folder / "log")
-        self.log = TxnLog.create(self.path)
+        self.log = TxnLog.create(self.path, embedding=False)
         self.log.create_topic(TOPIC, TOPIC_SCHEMA, partitions=PARTITIONS, key_columns=key_columns)
         self.checkpoint = folder / "checkpoint"
         self.input = folder / "input"

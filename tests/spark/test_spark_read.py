@@ -389,7 +389,7 @@ def test_a_removed_and_remade_log_is_another_log(
     frame = read("t")
     assert frame.count() == 3
     Path(path).rename(path + ".old")
-    with TxnLog.create(path) as other:
+    with TxnLog.create(path, embedding=False) as other:
         other.create_topic("t", NUMBERS)
         append(other, "t", {0: [numbers(7, 8)]})
     assert values(read("t")) == [7]

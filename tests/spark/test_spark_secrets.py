@@ -61,7 +61,7 @@ def server() -> Iterator[S3Server]:
 def test_no_canary_is_found_in_what_a_spark_job_leaves_behind(
     server: S3Server, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    with TxnLog.create(server.url("log"), storage_options=server.storage_options) as log:
+    with TxnLog.create(server.url("log"), storage_options=server.storage_options, embedding=False) as log:
         log.create_topic("t", pa.schema([("n", pa.int64())]))
         log.create_topic("u", pa.schema([("n", pa.int64())]))
     (tmp_path / "events").mkdir()

@@ -91,7 +91,7 @@ def test_case_18_root_and_checkpoint_on_one_disk_that_becomes_full_at_every_step
 def test_case_18_root_and_checkpoint_on_one_disk_that_becomes_read_only(
     spark: SparkSession, disk: Path, tmp_path: Path
 ) -> None:
-    with TxnLog.create(disk / "log") as log:
+    with TxnLog.create(disk / "log", embedding=False) as log:
         feed = Feed(spark, str(disk / "log"), tmp_path)
         feed.add(0)
         feed.run(checkpoint=disk / "checkpoint")
@@ -106,7 +106,7 @@ def test_case_18_root_and_checkpoint_on_one_disk_that_becomes_read_only(
 def test_a_root_that_becomes_read_only_ends_the_query_with_one_clear_error(
     spark: SparkSession, disk: Path, tmp_path: Path
 ) -> None:
-    with TxnLog.create(disk / "log") as log:
+    with TxnLog.create(disk / "log", embedding=False) as log:
         feed = Feed(spark, str(disk / "log"), tmp_path)
         feed.add(0)
         feed.run()

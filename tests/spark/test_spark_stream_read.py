@@ -220,7 +220,7 @@ def test_what_is_wrong_with_a_checkpoint_is_told_and_it_goes_on_once_mended(
     append(log, 1)
     streams.run()
     assert "TXNLOG_CHECKPOINT_OF_OTHER_ORDER" in streams.fails(order="commit")
-    other = TxnLog.create(tmp_path / "other")
+    other = TxnLog.create(tmp_path / "other", embedding=False)
     other.create_topic("t", NUMBERS, partitions=2)
     path, streams.path = streams.path, str(tmp_path / "other")
     assert "TXNLOG_CHECKPOINT_OF_OTHER_LOG" in streams.fails()
