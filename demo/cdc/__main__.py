@@ -74,7 +74,7 @@ def _run(load: Load, output: Path, console: Console) -> int:
         f"{os.cpu_count()} processors; a transaction took {_milliseconds(runs)} in the median."
     )
     console.print(REMEDIES)
-    picture = output / "joins.svg"
+    picture = output / "joins.png"
     draw(runs, picture)
     console.print(f"\nPicture: [bold]{picture}[/]   took {time.monotonic() - began:.0f} s")
     ok = True
