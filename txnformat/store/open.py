@@ -17,7 +17,7 @@ from txnformat.forking import renewed
 from txnformat.store.base import ObjectStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
-from txnformat.store.s3.options import shown_name
+from txnformat.store.options import shown_name
 from txnformat.store.secrets import masked
 
 __all__ = [
