@@ -132,7 +132,8 @@ def storage_for(path: str, given: Mapping[str, str], s3a: S3aSettings | None) ->
     match = _S3_URL.match(path)
     options = dict(given)
     if match is not None:
-        from txnformat.store.s3.options import canonical, parse_s3_options, same_endpoint
+        from txnformat.store.options import same_endpoint
+        from txnformat.store.s3.options import canonical, parse_s3_options
 
         options = canonical(given)
         below = s3a.options(match[1]) if s3a is not None else {}

@@ -7,7 +7,7 @@ import re
 import ssl
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
 from txnformat.digits import seconds
@@ -41,12 +41,15 @@ def parsed(
 
 
 def own_value(
-    kind: Literal["true-or-false", "seconds", "endpoint_url", "verify"] | str,
+    kind: str,
     name: str,
     text: str,
     problems: list[str],
 ) -> Any:
-    """Return the value that ``text`` stands for; what is wrong goes to ``problems``, without the text."""
+    """Return the value that ``text`` stands for; what is wrong goes to ``problems``, without the text.
+
+    ``kind``: ``true-or-false``, ``seconds``, ``endpoint_url`` or ``verify``; of any other the text is the value.
+    """
     match kind:
         case "true-or-false":
             if text.lower() not in ("true", "false"):

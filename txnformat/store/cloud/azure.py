@@ -99,18 +99,20 @@ class AzureOptions(CloudOptions):
             problems.append("storage option account_name must be 3 to 24 of a-z and 0-9")
         if name == "account_key" and not _is_base64(text):
             problems.append("storage option account_key must be base64, as Azure shows it")
-        return text.removeprefix("?") if name == "sas_token" else super(AzureOptions, cls).value(name, text, problems)
+        return (
+            text.removeprefix("?")
+            if name == "sas_token"
+            else super(AzureOptions, cls).value(name, text, problems)
+        )
 
     @classmethod
     def contradictions(cls, values: Mapping[str, Any]) -> list[str]:
         """See :meth:`CloudOptions.contradictions`."""
-        found = []
         ways = [name for name in cls.credentials if name in values]
-        if len(ways) > 1:
-            found.append(f"give one of the storage options {', '.join(ways)}")
-        for way in ("client_secret", "federated_token_file"):
-            if way in values and not ("tenant_id" in values and "client_id" in values):
-                found.append(f"storage option {way} needs tenant_id and client_id")
+        found = [f"give one of the storage options {', '.join(ways)}"] if len(ways) > 1 else []
+        needing = [way for way in ("client_secret", "federated_token_file") if way in values]
+        if needing and not ("tenant_id" in values and "client_id" in values):
+            found.append(f"storage option {needing[0]} needs tenant_id and client_id")
         return found
 
 
@@ -146,7 +148,9 @@ class AzureStore(CloudStore):
         at = _HOST.fullmatch(host.lower()) if host else None
         if not is_name(container) or path is None or (host is not None and at is None):
             raise InvalidInputError(
-                f"{location!r:.300} is not a location" if "?" not in location else "the URL has a part behind ?",
+                f"{location!r:.300} is not a location"
+                if "?" not in location
+                else "the URL has a part behind ?",
                 kind="invalid-location",
                 hint="write abfss://container@account.dfs.core.windows.net/path, or az://container/path with the storage option "
                 "account_name; credentials and other hosts go into storage options",
@@ -192,9 +196,18 @@ class AzureStore(CloudStore):
         endpoint = self.endpoint()
         if endpoint.startswith("http://"):
             client = {**client, "allow_http": True}
-        config: dict[str, Any] = {"account_name": self.account, "endpoint": endpoint}
+        config: Any = {"account_name": self.account, "endpoint": endpoint}
         renamed = {"sas_token": "sas_key"}
-        for name in ("account_key", "sas_token", "token", "tenant_id", "client_id", "client_secret", "federated_token_file", "authority_host"):
+        for name in (
+            "account_key",
+            "sas_token",
+            "token",
+            "tenant_id",
+            "client_id",
+            "client_secret",
+            "federated_token_file",
+            "authority_host",
+        ):
             value = getattr(self.options, name)
             if value is not None:
                 config[renamed.get(name, name)] = value

@@ -74,9 +74,7 @@ def client_for(root: Hashable, options: CloudOptions, make: Make, *, repeats: bo
         return found
 
 
-def _settings(
-    options: CloudOptions, *, repeats: bool, is_large: bool
-) -> tuple[ClientConfig, RetryConfig]:
+def _settings(options: CloudOptions, *, repeats: bool, is_large: bool) -> tuple[ClientConfig, RetryConfig]:
     check_bundle(options.verify)
     whole_s = options.request_timeout_s + (LARGE_S if is_large else 0)
     client: ClientConfig = {

@@ -60,7 +60,9 @@ class RequestFailedError(Exception):
         super().__init__(failure.error)
 
 
-_EXISTS = frozenset({"BlobAlreadyExists", "UnauthorizedBlobOverwrite", "PreconditionFailed", "ConditionNotMet"})
+_EXISTS = frozenset(
+    {"BlobAlreadyExists", "UnauthorizedBlobOverwrite", "PreconditionFailed", "ConditionNotMet"}
+)
 """An account that may only create is told of a taken name by the second."""
 
 _Meaning = tuple[str, str, str]
@@ -169,7 +171,9 @@ _STATUSES: Mapping[int, _Meaning] = {
     429: _BUSY,
     507: _FULL,
 }
-_NOT_AN_OBJECT = frozenset({"ContainerNotFound", "ContainerBeingDeleted", "FilesystemNotFound", "NoSuchBucket"})
+_NOT_AN_OBJECT = frozenset(
+    {"ContainerNotFound", "ContainerBeingDeleted", "FilesystemNotFound", "NoSuchBucket"}
+)
 
 _STATUS = re.compile(r"non-2xx status code: (\d{3})[^:\n]*: ?(.*)", re.DOTALL)
 _CODE = re.compile(r"<Code>([A-Za-z0-9]{1,64})</Code>")
@@ -177,8 +181,12 @@ _MESSAGE = re.compile(r"<Message>([^<]{1,1000})</Message>")
 _DETAIL = re.compile(r"<(?:AuthenticationErrorDetail|Details)>([^<]{1,1000})<")
 _PART = re.compile(r"\(code: (\d{3})\)")
 _BROKEN = re.compile(r"HttpError \{\s*kind: (\w+)")
-_CERTIFICATE = re.compile(r"certificate|UnknownIssuer|InvalidMessage|CertNotValid|HandshakeFailure", re.IGNORECASE)
-_TOKEN = re.compile(r"source: (?:TokenRequest|TokenResponseBody|Credential|AzureCli|FederatedTokenFile)\b|token request|credential error")
+_CERTIFICATE = re.compile(
+    r"certificate|UnknownIssuer|InvalidMessage|CertNotValid|HandshakeFailure", re.IGNORECASE
+)
+_TOKEN = re.compile(
+    r"source: (?:TokenRequest|TokenResponseBody|Credential|AzureCli|FederatedTokenFile)\b|token request|credential error"
+)
 _SETTING = re.compile(
     r"Invalid ?Access ?Key|must be specified|Unable to (?:open|decode) service account|UnableToParseUrl|Unknown configuration|BadScheme|kind: Builder"
 )
@@ -200,7 +208,13 @@ def failure_of(error: BaseException, doing: str, where: str, words: Words) -> Fa
         cls = UnsupportedStoreError if meaning is _CONDITION else StorageError
         transient = meaning in (_BUSY, _CONFLICT, _LOST, _UNREACHABLE)
         made = cls(
-            what, kind=kind, hint=hint, transient=transient, object=where, request=doing, cause=cause[:_CAUSE_CHARS_MAX]
+            what,
+            kind=kind,
+            hint=hint,
+            transient=transient,
+            object=where,
+            request=doing,
+            cause=cause[:_CAUSE_CHARS_MAX],
         )
         return Failure(made, refused, sent, status, code)
 
@@ -236,7 +250,9 @@ def _of_answer(status: int, body: str) -> tuple[_Meaning, bool, bool, int, str, 
     found = _CODE.search(body)
     code = found[1] if found else ""
     said = " ".join(part[1].strip() for part in (_MESSAGE.search(body), _DETAIL.search(body)) if part)
-    cause = " ".join(part for part in (str(status), code, said.replace("\n", " ") or body[:200].strip()) if part)
+    cause = " ".join(
+        part for part in (str(status), code, said.replace("\n", " ") or body[:200].strip()) if part
+    )
     open_end = status >= 500 or status in (408, 409, 429) or status < 300
     if 300 <= status < 400:
         # 303 is how a server sends on a client whose request it has carried out; the others say that it has not.
@@ -244,7 +260,9 @@ def _of_answer(status: int, body: str) -> tuple[_Meaning, bool, bool, int, str, 
     meaning = _CODES.get(code) or _STATUSES.get(status) or (_BUSY if open_end else _OTHER)
     if status == 404 and not code and body.strip():
         meaning = _NO_STORE
-    if status in (400, 401, 403) and re.search(r"expire|not valid in the specified time", said, re.IGNORECASE):
+    if status in (400, 401, 403) and re.search(
+        r"expire|not valid in the specified time", said, re.IGNORECASE
+    ):
         meaning = _EXPIRED
     if status in (400, 403) and "date header too old" in said.lower():
         meaning = _SKEW

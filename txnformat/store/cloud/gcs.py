@@ -116,7 +116,7 @@ class GcsStore(CloudStore):
         endpoint = self.endpoint()
         if endpoint.startswith("http://"):
             client = {**client, "allow_http": True}
-        config: dict[str, Any] = {} if endpoint == GOOGLE else {"base_url": endpoint}
+        config: Any = {} if endpoint == GOOGLE else {"base_url": endpoint}
         renamed = {"service_account_file": "application_credentials", "token": "bearer_token"}
         for name in self.options.credentials:
             value = getattr(self.options, name)

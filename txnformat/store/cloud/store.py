@@ -199,7 +199,9 @@ class CloudStore(ABC):
 
     def _meta(self, key: str) -> Mapping[str, Any] | None:
         try:
-            found: Mapping[str, Any] = self.request("head", key, lambda obstore, client: obstore.head(client, key))
+            found: Mapping[str, Any] = self.request(
+                "head", key, lambda obstore, client: obstore.head(client, key)
+            )
         except RequestFailedError as error:
             self._check_missing(error)
             return None
@@ -242,7 +244,7 @@ class CloudStore(ABC):
         """Start a streamed upload: one conditional PUT if it stays small, parts otherwise."""
         return CloudWriter(self, key)
 
-    def make_durable(self, keys: Sequence[str]) -> None:
+    def make_durable(self, keys: Sequence[str]) -> None:  # noqa: B027  # what stores do here by default
         """Nothing to do: the store shows no object before it is durable. Costs no request."""
 
     def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:

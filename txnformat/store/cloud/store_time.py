@@ -75,7 +75,9 @@ class AskedTime:
             context.verify_mode = ssl.CERT_NONE
         opener = urllib.request.build_opener(_NoRedirects, urllib.request.HTTPSHandler(context=context))
         request = urllib.request.Request(
-            f"{parts.scheme}://{parts.netloc}/", method="HEAD", headers={"User-Agent": f"txnlog/{__version__}"}
+            f"{parts.scheme}://{parts.netloc}/",
+            method="HEAD",
+            headers={"User-Agent": f"txnlog/{__version__}"},
         )
         sent = self._time.now()
         try:
