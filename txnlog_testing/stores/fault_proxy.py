@@ -288,7 +288,7 @@ class FaultProxy:
         server: Stream | None = None
         try:
             while True:
-                request = await read_request(client)
+                request = self.changed(await read_request(client))
                 fault = self._begin(request)
                 try:
                     if server is None or server.reader.at_eof():
@@ -303,6 +303,10 @@ class FaultProxy:
             client.cut()
             if server is not None:
                 server.cut()
+
+    def changed(self, request: Request) -> Request:
+        """Return what is passed on in place of a request: itself. For proxies that change what they pass on."""
+        return request
 
     def _begin(self, request: Request) -> ProxyFault | None:
         with self._lock:

@@ -11,7 +11,9 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, ClassVar
+from urllib.parse import unquote
 
 from txnformat.errors import InvalidInputError, StorageError
 from txnformat.store.cloud.errors import Words
@@ -27,6 +29,7 @@ _HOST = re.compile(
     r"(core\.windows\.net|core\.chinacloudapi\.cn|core\.usgovcloudapi\.net|core\.cloudapi\.de|fabric\.microsoft\.com)"
 )
 """Hosts of Azure: a URL sends credentials to no other."""
+_EXPIRY = re.compile(r"(?:^|&)se=(\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d)?)?)Z?(?=&|$)")
 _ACCOUNT = re.compile(r"[a-z0-9]{3,24}")
 
 _ENV_ENDPOINT = ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
@@ -114,6 +117,14 @@ class AzureOptions(CloudOptions):
         if needing and not ("tenant_id" in values and "client_id" in values):
             found.append(f"storage option {needing[0]} needs tenant_id and client_id")
         return found
+
+    def has_expired(self, now_ms: int) -> bool:
+        """Return whether the signature's own end, ``se=…``, is over."""
+        match = _EXPIRY.search(unquote(self.sas_token or ""))
+        if match is None:
+            return False
+        end = datetime.fromisoformat(match[1]).replace(tzinfo=UTC)
+        return end.timestamp() * 1000 <= now_ms
 
 
 _WAYS = {

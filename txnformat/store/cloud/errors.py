@@ -190,13 +190,16 @@ _TOKEN = re.compile(
 _SETTING = re.compile(
     r"Invalid ?Access ?Key|must be specified|Unable to (?:open|decode) service account|UnableToParseUrl|Unknown configuration|BadScheme|kind: Builder"
 )
+_OUT_OF_RANGE = re.compile(r"Wanted range starting at \d+, but object was only")
 _CAUSE_CHARS_MAX = 600
 
 
-def failure_of(error: BaseException, doing: str, where: str, words: Words) -> Failure:
+def failure_of(
+    error: BaseException, doing: str, where: str, words: Words, *, expired: bool = False
+) -> Failure:
     """Return what ``error``, raised by obstore for one request, means.
 
-    ``doing``: the request. ``where``: what it was about.
+    ``doing``: the request. ``where``: what it was about. ``expired``: the credentials themselves say that they are too old: the reason of a refusal.
     """
     text, _, debug = str(error).partition("\n\nDebug source:")
     text = text.strip()
@@ -204,6 +207,8 @@ def failure_of(error: BaseException, doing: str, where: str, words: Words) -> Fa
     def told(
         meaning: _Meaning, refused: bool, sent: bool, status: int = 0, code: str = "", cause: str = text
     ) -> Failure:
+        if expired and meaning in (_WRONG, _DENIED):
+            meaning = _EXPIRED
         kind, what, hint = (part.format(**words._asdict()) for part in meaning)
         cls = UnsupportedStoreError if meaning is _CONDITION else StorageError
         transient = meaning in (_BUSY, _CONFLICT, _LOST, _UNREACHABLE)
@@ -227,6 +232,8 @@ def failure_of(error: BaseException, doing: str, where: str, words: Words) -> Fa
     if answered is None and (part := _PART.search(text)) is not None:  # one of several in a batch
         status = int(part[1])
         return told(_STATUSES.get(status, _BUSY if status >= 500 else _OTHER), status < 500, True, status)
+    if _OUT_OF_RANGE.search(text):  # obstore compares the range with the size that came with the answer
+        return told(_OTHER, True, True, 416)
     if answered is not None:
         return told(*_of_answer(int(answered[1]), answered[2]))
     if broken is not None and broken[1] == "Connect":

@@ -90,6 +90,10 @@ class CloudOptions:
                 text = hidden(text, value)
         return masked(text)
 
+    def has_expired(self, now_ms: int) -> bool:
+        """Return whether the credentials themselves say that their time is over."""
+        return False
+
     def names_credentials(self) -> bool:
         """Return whether these options say who asks."""
         return self.anon or any(getattr(self, name) for name in self.credentials)

@@ -326,7 +326,9 @@ class CloudStore(ABC):
         except StorageError:
             raise
         except (BaseError, OSError, ValueError) as error:
-            failure = failure_of(error, doing, f"{self.url}/{key}", self.words)
+            failure = failure_of(
+                error, doing, f"{self.url}/{key}", self.words, expired=self.options.has_expired(begun.wall_ms)
+            )
         hide_in(failure.error, self.options.mask)
         if waited_ms(begun, self.clock.now()) >= self.options.request_timeout_s * 1000:
             failure.error.patience_over = True
