@@ -23,10 +23,12 @@ from txnformat.store.secrets import masked
 
 __all__ = [
     "LOCAL_OPTION",
+    "REMOTE",
     "Location",
     "as_store",
     "check_store",
     "follows_symlinks",
+    "is_remote",
     "open_store",
     "reopening",
 ]
@@ -42,12 +44,18 @@ _OF_STORES = ("get", "get_range", "head", "create", "put", "list")
 
 # Hadoop writes one slash (file:/tmp/log, dbfs:/log), all others two.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
-_REMOTE: dict[str, tuple[str, str, str]] = {
-    **dict.fromkeys(("s3", "s3a", "s3n"), ("s3", "txnformat.store.s3.store", "S3Store")),
-    **dict.fromkeys(("abfs", "abfss", "az"), ("azure", "txnformat.store.cloud.azure", "AzureStore")),
-    "gs": ("gcs", "txnformat.store.cloud.gcs", "GcsStore"),
+REMOTE: dict[str, str] = {
+    **dict.fromkeys(("s3", "s3a", "s3n"), "s3"),
+    **dict.fromkeys(("abfs", "abfss", "az"), "azure"),
+    "gs": "gcs",
 }
-"""By scheme: the extra that brings the client, the adapter's module and class. Heavy, and of no use to those who stay local."""
+"""By scheme of a URL: the kind of a remote store, which is also the extra that brings its client."""
+_ADAPTERS = {
+    "s3": ("txnformat.store.s3.store", "S3Store"),
+    "azure": ("txnformat.store.cloud.azure", "AzureStore"),
+    "gcs": ("txnformat.store.cloud.gcs", "GcsStore"),
+}
+"""Module and class: heavy, and of no use to those who stay local."""
 
 _memory_lock = renewed(globals(), "_memory_lock", threading.Lock)
 _memory_stores: WeakValueDictionary[str, MemoryStore] = WeakValueDictionary()
@@ -79,7 +87,7 @@ def open_store(
     _check_no_mount(text)
     match = None if isinstance(location, Path) else _SCHEME.match(text)
     scheme = "file" if match is None else match[1].lower()
-    if scheme in _REMOTE:
+    if scheme in REMOTE:
         return _remote_store(scheme, text, clock, storage_options)
     if scheme == "file":
         follow = follows_symlinks(storage_options or {})
@@ -111,7 +119,8 @@ _OTHER_NAMES = {
 def _remote_store(
     scheme: str, text: str, clock: Clock | None, options: Mapping[str, str] | None
 ) -> ObjectStore:
-    extra, module, name = _REMOTE[scheme]
+    extra = REMOTE[scheme]
+    module, name = _ADAPTERS[extra]
     try:
         if extra != "s3":
             import_module("obstore")
@@ -126,6 +135,11 @@ def _remote_store(
         ) from None
     store: ObjectStore = getattr(adapter, name)(text, options, clock)
     return store
+
+
+def is_remote(location: str) -> bool:
+    """Return whether a location is in a remote store: one with credentials and an endpoint."""
+    return location.partition("://")[0].lower() in REMOTE
 
 
 def _check_no_mount(text: str) -> None:

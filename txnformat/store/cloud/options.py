@@ -66,6 +66,11 @@ class CloudOptions:
         return cls(**values)
 
     @classmethod
+    def canonical(cls, options: Mapping[str, str]) -> dict[str, str]:
+        """Return options under their own names in place of aliases; unknown names stay."""
+        return {cls.aliases.get(name.lower(), name.lower()): value for name, value in options.items()}
+
+    @classmethod
     def value(cls, name: str, text: str, problems: list[str]) -> Any:
         """Return the value that ``text`` stands for; what is wrong goes to ``problems``, without the text."""
         if name == "anon":
