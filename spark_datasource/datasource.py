@@ -151,7 +151,7 @@ def register(spark: SparkSession) -> None:
 
 def register_source(spark: SparkSession, source: type[TxnLogDataSource]) -> None:
     """Make a source known to a session as :func:`register` does."""
-    from spark_datasource.options.storage import hide_options, hadoop_settings
+    from spark_datasource.options.storage import hadoop_settings, hide_options
     from spark_datasource.write.sessions import active, is_classic, mend_writers
 
     settings = {

@@ -17,8 +17,8 @@ from spark_datasource.options.declared import (
     ReadOptions,
     field_values,
 )
-from spark_datasource.options.offsets import parse_offsets
 from spark_datasource.options.hadoop import HadoopSettings
+from spark_datasource.options.offsets import parse_offsets
 from spark_datasource.options.topics import parse_topics
 from spark_datasource.options.values import OptionValues, storage_of
 from txnformat.errors import InvalidInputError

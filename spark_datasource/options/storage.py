@@ -119,7 +119,11 @@ def hadoop_settings(spark: SparkSession) -> HadoopSettings:
     context: Any = getattr(spark, "_jsc", None)
     if context is None:  # Spark Connect: what the server's session has
         prefix = "spark.hadoop."
-        settings = {name.removeprefix(prefix): value for name, value in spark.conf.getAll.items() if name.startswith(prefix)}
+        settings = {
+            name.removeprefix(prefix): value
+            for name, value in spark.conf.getAll.items()
+            if name.startswith(prefix)
+        }
         return HadoopSettings(settings)
     found: dict[str, str] = {}
     for prefix in PREFIXES:

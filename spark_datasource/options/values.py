@@ -14,8 +14,8 @@ from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
 
 from spark_datasource.failures import USE_VIEW
-from spark_datasource.options.names import parse_name, parse_names
 from spark_datasource.options.hadoop import HadoopSettings
+from spark_datasource.options.names import parse_name, parse_names
 from spark_datasource.options.storage import NO_STORAGE, PREFIX, Storage, storage_for
 from spark_datasource.worker.logs import absolute
 from txnformat.digits import whole

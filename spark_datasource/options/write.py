@@ -83,7 +83,9 @@ def parse_stream_write_options(
     return StreamWriteOptions(write=WriteOptions(case_sensitive=case_sensitive, **values), **own)
 
 
-def _write_values(found: OptionValues, columns: Sequence[str], hadoop: HadoopSettings | None) -> dict[str, Any]:
+def _write_values(
+    found: OptionValues, columns: Sequence[str], hadoop: HadoopSettings | None
+) -> dict[str, Any]:
     values = field_values(found, WriteOptions)
     routed = not found.has("topic") and [name.lower() for name in columns].count("topic") == 1
     values["topic"] = None if routed else _topic(found, found.text("topic"))

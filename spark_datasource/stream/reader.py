@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 
 from spark_datasource.failures import clean_errors, clean_iterator, unsupported
 from spark_datasource.options.declared import Order, ReadOptions
-from spark_datasource.options.read import parse_read_options
 from spark_datasource.options.hadoop import HadoopSettings
+from spark_datasource.options.read import parse_read_options
 from spark_datasource.read.planning import plan_commits, plan_offsets, splits_of, topic_read
 from spark_datasource.read.split_reader import read_split
 from spark_datasource.read.splits import Split, TopicPlan, TopicRead
@@ -56,7 +56,9 @@ _NO_LIMITS: Limits = (None, None)
 class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
     """Reads topics as they grow. ``schema``: the one that Spark expects for as long as the query runs."""
 
-    def __init__(self, raw_options: Mapping[str, str], hadoop: HadoopSettings | None, schema: StructType) -> None:
+    def __init__(
+        self, raw_options: Mapping[str, str], hadoop: HadoopSettings | None, schema: StructType
+    ) -> None:
         self._raw_options = dict(raw_options)
         self._hadoop = hadoop
         self._schema = schema

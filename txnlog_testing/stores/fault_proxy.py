@@ -438,7 +438,8 @@ def _made_up(fault: ProxyFault, request: Request) -> bytes:
         '<?xml version="1.0" encoding="UTF-8"?>\n'
         f"<Error><Code>{code}</Code><Message>{message}</Message><RequestId>0</RequestId></Error>"
     ).encode()
+    elsewhere = "Location: http://127.0.0.1:9/elsewhere\r\n" if 300 <= status < 400 else ""
     head = (
-        f"HTTP/1.1 {status} {code}\r\nContent-Type: application/xml\r\nContent-Length: {len(body)}\r\n\r\n"
+        f"HTTP/1.1 {status} {code}\r\n{elsewhere}Content-Type: application/xml\r\nContent-Length: {len(body)}\r\n\r\n"
     ).encode()
     return head + (b"" if request.method == "HEAD" else body)

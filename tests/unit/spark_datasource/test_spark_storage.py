@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from spark_datasource.options.read import parse_read_options
 from spark_datasource.options.hadoop import HadoopSettings
+from spark_datasource.options.read import parse_read_options
 from spark_datasource.options.storage import NO_STORAGE, storage_for
 from spark_datasource.options.write import parse_write_options
 from spark_datasource.write.transaction import SparkTransaction
@@ -37,7 +37,10 @@ OAUTH = {
     ("settings", "expected"),
     [
         ({}, {}),
-        ({f"fs.azure.account.key.{HOST}": "S0VZ", "fs.azure.account.key": "T1RIRVI="}, {"account_key": "S0VZ"}),
+        (
+            {f"fs.azure.account.key.{HOST}": "S0VZ", "fs.azure.account.key": "T1RIRVI="},
+            {"account_key": "S0VZ"},
+        ),
         ({"fs.azure.account.key": "S0VZ"}, {"account_key": "S0VZ"}),
         ({"fs.azure.account.key.other.dfs.core.windows.net": "S0VZ"}, {}),
         (

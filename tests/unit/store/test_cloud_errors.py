@@ -25,9 +25,7 @@ def _broken(kind: str, inner: str = "") -> str:
     )
 
 
-TOKEN = (
-    "Generic GCS error: Error performing token request: Error performing GET http://169.254.169.254/computeMetadata/v1/x in 1ms - "
-)
+TOKEN = "Generic GCS error: Error performing token request: Error performing GET http://169.254.169.254/computeMetadata/v1/x in 1ms - "
 
 
 @pytest.mark.parametrize(
@@ -40,19 +38,35 @@ TOKEN = (
         (_answer("404 Not Found", "<html>a portal</html>"), "endpoint-no-store", True, True),
         (_answer("403 Forbidden", _document("AuthenticationFailed")), "credentials-invalid", True, True),
         (
-            _answer("403 Forbidden", _document("AuthenticationFailed", "Signature not valid in the specified time frame")),
+            _answer(
+                "403 Forbidden",
+                _document("AuthenticationFailed", "Signature not valid in the specified time frame"),
+            ),
             "credentials-expired",
             True,
             True,
         ),
         (
-            _answer("401 Unauthorized", _document("InvalidAuthenticationInfo", "Lifetime validation failed. The token is expired.")),
+            _answer(
+                "401 Unauthorized",
+                _document("InvalidAuthenticationInfo", "Lifetime validation failed. The token is expired."),
+            ),
             "credentials-expired",
             True,
             True,
         ),
-        (_answer("403 Forbidden", _document("AuthenticationFailed", "Request date header too old")), "clock-skew", True, True),
-        (_answer("403 Forbidden", _document("AuthorizationPermissionMismatch")), "permission-denied", True, True),
+        (
+            _answer("403 Forbidden", _document("AuthenticationFailed", "Request date header too old")),
+            "clock-skew",
+            True,
+            True,
+        ),
+        (
+            _answer("403 Forbidden", _document("AuthorizationPermissionMismatch")),
+            "permission-denied",
+            True,
+            True,
+        ),
         (_answer("403 Forbidden", _document("AccessDenied")), "permission-denied", True, True),
         (_answer("409 Conflict", _document("PublicAccessNotPermitted")), "credentials-missing", True, True),
         (_answer("409 Conflict", _document("ContainerBeingDeleted")), "bucket-missing", True, True),
@@ -61,26 +75,46 @@ TOKEN = (
         (_answer("412 Precondition Failed", _document("PreconditionFailed")), "store-refused", True, True),
         (_answer("429 Too Many Requests", ""), "store-unavailable", False, True),
         (_answer("408 Request Timeout", ""), "store-unavailable", False, True),
-        (_answer("500 Internal Server Error", _document("OperationTimedOut")), "store-unavailable", False, True),
+        (
+            _answer("500 Internal Server Error", _document("OperationTimedOut")),
+            "store-unavailable",
+            False,
+            True,
+        ),
         (_answer("503 Service Unavailable", _document("ServerBusy")), "store-unavailable", False, True),
         (_answer("507 Insufficient Storage", ""), "disk-full", False, True),
         (_answer("501 Not Implemented", _document("NotImplemented")), "unsupported-store", False, True),
         (_answer("307 Temporary Redirect", ""), "endpoint-redirects", True, True),
         (_answer("303 See Other", ""), "endpoint-redirects", False, True),
-        (_broken("Connect", "ConnectError(\"tcp connect error\")"), "endpoint-unreachable", True, False),
+        (_broken("Connect", 'ConnectError("tcp connect error")'), "endpoint-unreachable", True, False),
         (_broken("Connect", "InvalidCertificate(UnknownIssuer)"), "tls-failed", True, False),
         (_broken("Timeout", "TimedOut"), "connection-lost", False, True),
         (_broken("Request", "IncompleteMessage"), "connection-lost", False, True),
         (_broken("Interrupted"), "connection-lost", False, True),
         (_broken("Unknown"), "connection-lost", False, True),
-        ("Generic GCS error: Unable to extract metadata from headers: ETag Header missing", "connection-lost", False, True),
+        (
+            "Generic GCS error: Unable to extract metadata from headers: ETag Header missing",
+            "connection-lost",
+            False,
+            True,
+        ),
         ("a sentence of another version", "connection-lost", False, True),
         ("", "connection-lost", False, True),
-        (TOKEN + "HTTP error: error sending request\n\nDebug source:\nkind: Connect", "credentials-missing", True, False),
-        (TOKEN + "Server returned non-2xx status code: 403 Forbidden: no", "credentials-missing", True, False),
+        (
+            TOKEN + "HTTP error: error sending request\n\nDebug source:\nkind: Connect",
+            "credentials-missing",
+            True,
+            False,
+        ),
+        (
+            TOKEN + "Server returned non-2xx status code: 403 Forbidden: no",
+            "credentials-missing",
+            True,
+            False,
+        ),
         (
             "Generic MicrosoftAzure error: Error performing token request: Error performing POST https://login/t/oauth2/v2.0/token in 1ms - "
-            "Server returned non-2xx status code: 401 Unauthorized: {\"error\":\"invalid_client\"}",
+            'Server returned non-2xx status code: 401 Unauthorized: {"error":"invalid_client"}',
             "credentials-invalid",
             True,
             False,
@@ -92,14 +126,26 @@ TOKEN = (
             True,
             False,
         ),
-        ("Generic GCS error: GCP credential error: Unable to open service account file from /k: No such file", "credentials-missing", True, False),
-        ("Generic MicrosoftAzure error: Invalid Access Key: Invalid symbol", "invalid-storage-option", True, False),
+        (
+            "Generic GCS error: GCP credential error: Unable to open service account file from /k: No such file",
+            "credentials-missing",
+            True,
+            False,
+        ),
+        (
+            "Generic MicrosoftAzure error: Invalid Access Key: Invalid symbol",
+            "invalid-storage-option",
+            True,
+            False,
+        ),
     ],
 )
 def test_what_an_answer_means_and_proves(text: str, kind: str, refused: bool, sent: bool) -> None:
     failure = failure_of(Exception(text), "create", "az://c/a", AzureStore.words)
     assert (failure.error.kind, failure.refused, failure.sent) == (kind, refused, sent)
-    assert failure.error.transient == (kind in {"store-unavailable", "store-conflict", "connection-lost", "endpoint-unreachable"})
+    assert failure.error.transient == (
+        kind in {"store-unavailable", "store-conflict", "connection-lost", "endpoint-unreachable"}
+    )
     assert "{" not in (failure.error.hint or "")
     assert "Debug" not in str(failure.error)
 

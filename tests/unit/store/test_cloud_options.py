@@ -20,14 +20,23 @@ SIGNATURE = "sv=2021-12-02&sr=c&sig=c2VjcmV0c2VjcmV0"
     ("given", "expected"),
     [
         ({}, AzureOptions()),
-        ({"AZURE_STORAGE_ACCOUNT_NAME": "account", "access_key": KEY}, AzureOptions(account_name="account", account_key=KEY)),
+        (
+            {"AZURE_STORAGE_ACCOUNT_NAME": "account", "access_key": KEY},
+            AzureOptions(account_name="account", account_key=KEY),
+        ),
         ({"sas_token": f"?{SIGNATURE}"}, AzureOptions(sas_token=SIGNATURE)),
         (
             {"tenant_id": "t", "client_id": "c", "client_secret": "s"},
             AzureOptions(tenant_id="t", client_id="c", client_secret="s"),
         ),
-        ({"endpoint": "http://127.0.0.1:1/account/", "anon": "True"}, AzureOptions(endpoint_url="http://127.0.0.1:1/account", anon=True)),
-        ({"account_key": "", "read_timeout_s": "2.5", "verify": "false"}, AzureOptions(read_timeout_s=2.5, verify=False)),
+        (
+            {"endpoint": "http://127.0.0.1:1/account/", "anon": "True"},
+            AzureOptions(endpoint_url="http://127.0.0.1:1/account", anon=True),
+        ),
+        (
+            {"account_key": "", "read_timeout_s": "2.5", "verify": "false"},
+            AzureOptions(read_timeout_s=2.5, verify=False),
+        ),
     ],
 )
 def test_names_and_values_of_azure(given: dict[str, str], expected: AzureOptions) -> None:
@@ -40,7 +49,10 @@ def test_names_and_values_of_azure(given: dict[str, str], expected: AzureOptions
         ({"acount_name": "a"}, "did you mean account_name?"),
         ({"account_name": "Not-A-Name"}, "3 to 24 of a-z and 0-9"),
         ({"account_key": "not base 64!"}, "must be base64"),
-        ({"account_key": KEY, "sas_token": SIGNATURE}, "give one of the storage options account_key, sas_token"),
+        (
+            {"account_key": KEY, "sas_token": SIGNATURE},
+            "give one of the storage options account_key, sas_token",
+        ),
         ({"anon": "true", "token": "t"}, "anon excludes"),
         ({"client_secret": "s", "client_id": "c"}, "needs tenant_id and client_id"),
         ({"endpoint_url": "127.0.0.1:10000"}, "http://host[:port]"),
@@ -60,8 +72,14 @@ def test_every_mistake_of_azure_is_told(given: dict[str, str], said: str) -> Non
     ("given", "expected"),
     [
         ({"GOOGLE_APPLICATION_CREDENTIALS": "/k.json"}, GcsOptions(service_account_file="/k.json")),
-        ({"service_account_key": '{"type": "service_account"}'}, GcsOptions(service_account_key='{"type": "service_account"}')),
-        ({"bearer_token": "t", "base_url": "http://127.0.0.1:1"}, GcsOptions(token="t", endpoint_url="http://127.0.0.1:1")),
+        (
+            {"service_account_key": '{"type": "service_account"}'},
+            GcsOptions(service_account_key='{"type": "service_account"}'),
+        ),
+        (
+            {"bearer_token": "t", "base_url": "http://127.0.0.1:1"},
+            GcsOptions(token="t", endpoint_url="http://127.0.0.1:1"),
+        ),
     ],
 )
 def test_names_and_values_of_google(given: dict[str, str], expected: GcsOptions) -> None:
@@ -129,7 +147,15 @@ def test_an_account_is_of_the_url_or_of_the_options() -> None:
 
 
 @pytest.mark.parametrize(
-    "location", ["gs://", "gs:///x", "gs://bucket//x", "gs://bucket/../x", "gs://user@bucket/x", "gs://bucket/x?token=secretsecret"]
+    "location",
+    [
+        "gs://",
+        "gs:///x",
+        "gs://bucket//x",
+        "gs://bucket/../x",
+        "gs://user@bucket/x",
+        "gs://bucket/x?token=secretsecret",
+    ],
 )
 def test_locations_of_google_that_are_none(location: str) -> None:
     with pytest.raises(InvalidInputError) as caught:

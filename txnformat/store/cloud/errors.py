@@ -234,6 +234,8 @@ def failure_of(
         return told(_STATUSES.get(status, _BUSY if status >= 500 else _OTHER), status < 500, True, status)
     if _OUT_OF_RANGE.search(text):  # obstore compares the range with the size that came with the answer
         return told(_OTHER, True, True, 416)
+    if "redirect without LOCATION" in text:
+        return told(_REDIRECTED, False, True)
     if answered is not None:
         return told(*_of_answer(int(answered[1]), answered[2]))
     if broken is not None and broken[1] == "Connect":
@@ -247,7 +249,7 @@ def _of_token(
 ) -> tuple[_Meaning, bool, bool]:
     if "expired" in text.lower():
         return _EXPIRED, True, False
-    if answered is None or "metadata" in text or "/identity/" in text or "msi" in text.lower():
+    if answered is None or re.search("metadata|/identity/|msi|service account file", text, re.IGNORECASE):
         return (_MISSING, True, False) if broken is None or broken[1] != "Timeout" else (_BUSY, True, False)
     status = int(answered[1])
     return (_BUSY if status >= 500 or status == 429 else _WRONG), True, False

@@ -142,7 +142,7 @@ class CloudStore(ABC):
             return bytes(found.bytes())
 
         try:
-            return self.request("get", key, read, size=most)
+            return self._read("get", key, read, size=most)
         except RequestFailedError as error:
             self._check_missing(error)
             return None
@@ -159,7 +159,7 @@ class CloudStore(ABC):
             return bytes(found.bytes())
 
         try:
-            data = self.request("get range", key, read, size=length)
+            data = self._read("get range", key, read, size=length)
         except RequestFailedError as error:
             if error.failure.status == 416:
                 return self._no_range(key, start, length)
@@ -285,7 +285,7 @@ class CloudStore(ABC):
                     below(obstore, client, name)
 
         try:
-            self.request("list", prefix, walk)
+            self._read("list", prefix, walk)
         except RequestFailedError as error:
             raise error.failure.error from None
         found.sort(key=lambda info: info.key.encode())
@@ -297,6 +297,15 @@ class CloudStore(ABC):
             self.request("delete", key, lambda obstore, client: obstore.delete(client, key))
         except RequestFailedError as error:
             self._check_missing(error)
+
+    def _read(self, doing: str, key: str, send: Callable[[Any, Any], Answer], size: int = 0) -> Answer:
+        """Return what :meth:`request` does; an answer that broke off in its body, which obstore does not ask for again, is asked for once more."""
+        try:
+            return self.request(doing, key, send, size=size)
+        except RequestFailedError as error:
+            if error.failure.error.kind != "connection-lost" or error.failure.error.patience_over:
+                raise
+        return self.request(doing, key, send, size=size)
 
     # --- one request ----------------------------------------------------------------------------------------------------
 

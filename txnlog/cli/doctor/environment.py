@@ -76,7 +76,9 @@ _CLIENTS = (
 """Package, an extra that brings it, and which roots need it, as a pattern and for people."""
 
 
-def _check_client(version_of: Versions, root: str | None, package: str, extra: str, schemes: str, shown: str) -> Check:
+def _check_client(
+    version_of: Versions, root: str | None, package: str, extra: str, schemes: str, shown: str
+) -> Check:
     version = version_of(package)
     needed = root is not None and re.match(schemes, root) is not None
     found = version or f"not installed: needed for {shown} only"
