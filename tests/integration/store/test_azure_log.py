@@ -52,13 +52,10 @@ def test_a_log_reads_and_writes_by_either_name_and_any_credentials(server: Azure
     by_signature = {name: value for name, value in options.items() if name != "account_key"}
     by_signature["sas_token"] = "?" + server.sas_token()
     for location, given in ((same, options), (url, by_signature), (same, by_signature)):
-        with (
-            TxnLog.open(location, storage_options=given) as log,
-            Producer(log, transactional_id="x") as producer,
-        ):
-            producer.init()
-            with producer.transaction() as transaction:
-                transaction.send("t", pa.table({"n": [1]}, schema=NUMBERS))
+        with TxnLog.open(location, storage_options=given) as log, Producer(log, "x") as producer:
+            producer.begin()
+            producer.send("t", pa.table({"n": [1]}, schema=NUMBERS))
+            producer.commit()
     assert TxnLog.open(url, storage_options=options).read("t").read_all().num_rows == 13
 
 
@@ -132,22 +129,22 @@ def test_credentials_that_end_in_mid_transaction_lose_nothing_and_commit_nothing
     token = server.sas_token(expires=end.strftime("%Y-%m-%dT%H:%M:%SZ"))
     options = {**server.storage_options, "account_key": "", "sas_token": token}
     log = TxnLog.open(url, storage_options=options)
-    producer = Producer(log, transactional_id="ends")
+    producer = Producer(log, "ends")
     producer.init()
-    transaction = producer.transaction()
-    transaction.send("t", pa.table({"n": [77]}, schema=NUMBERS))
+    producer.begin()
+    producer.send("t", pa.table({"n": [77]}, schema=NUMBERS))
     while datetime.now(UTC) < end + timedelta(seconds=1):
         time.sleep(0.1)
     with pytest.raises(StorageError) as caught:
-        transaction.commit()
+        producer.commit()
     assert caught.value.kind == "credentials-expired"
     assert "committed data is safe" in (caught.value.hint or "")
     again = TxnLog.open(url, storage_options=server.storage_options)
     assert again.read("t").read_all().num_rows == 10
-    with Producer(again, transactional_id="ends") as heir:
-        heir.init()
-        with heir.transaction() as renewed:
-            renewed.send("t", pa.table({"n": [77]}, schema=NUMBERS))
+    with Producer(again, "ends") as heir:
+        heir.begin()
+        heir.send("t", pa.table({"n": [77]}, schema=NUMBERS))
+        heir.commit()
     assert again.read("t").read_all().num_rows == 11
 
 

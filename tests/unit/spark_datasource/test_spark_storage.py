@@ -95,7 +95,7 @@ def test_credentials_of_the_connectors_go_to_no_other_endpoint() -> None:
         (f"abfss://container@{HOST}/log", {"fs.azure.account.key": "S0VZ"}),
         ("gs://bucket/log", {"fs.gs.auth.service.account.json.keyfile": "/k.json"}),
     ):
-        with pytest.raises(InvalidInputError, match="another|other than"):
+        with pytest.raises(InvalidInputError, match="other than"):
             storage_for(path, {"endpoint_url": "http://evil:9"}, HadoopSettings(settings))
     assert "S0VZ" not in repr(HadoopSettings({"fs.azure.account.key": "S0VZ"}))
 

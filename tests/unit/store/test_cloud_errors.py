@@ -28,6 +28,12 @@ def _broken(kind: str, inner: str = "") -> str:
 TOKEN = "Generic GCS error: Error performing token request: Error performing GET http://169.254.169.254/computeMetadata/v1/x in 1ms - "
 
 
+LOGIN = (
+    "Generic MicrosoftAzure error: Error performing token request: Error performing POST https://login/t/oauth2/v2.0/token in 1ms - "
+    "Server returned non-2xx status code: "
+)
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "refused", "sent"),
     [
@@ -113,15 +119,13 @@ TOKEN = "Generic GCS error: Error performing token request: Error performing GET
             False,
         ),
         (
-            "Generic MicrosoftAzure error: Error performing token request: Error performing POST https://login/t/oauth2/v2.0/token in 1ms - "
-            'Server returned non-2xx status code: 401 Unauthorized: {"error":"invalid_client"}',
+            LOGIN + '401 Unauthorized: {"error":"invalid_client"}',
             "credentials-invalid",
             True,
             False,
         ),
         (
-            "Generic MicrosoftAzure error: Error performing token request: Error performing POST https://login/t/oauth2/v2.0/token in 1ms - "
-            "Server returned non-2xx status code: 401 Unauthorized: AADSTS7000222: The provided client secret keys are expired",
+            LOGIN + "401 Unauthorized: AADSTS7000222: The provided client secret keys are expired",
             "credentials-expired",
             True,
             False,
