@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 __all__ = ["PREFIXES", "HadoopSettings"]
 
 PREFIXES = ("fs.s3a.", "fs.azure.", "fs.gs.", "google.cloud.auth.")
-"""What the names of these settings begin with."""
+"""Beginnings of these settings' names."""
 
 _S3A = "fs.s3a."
 _BUCKET = "bucket."

@@ -55,7 +55,7 @@ NO_STORAGE = Storage()
 
 
 class _Rules(NamedTuple):
-    """What storage options of one kind of store are."""
+    """The storage options of one kind of store."""
 
     canonical: Callable[[Mapping[str, str]], dict[str, str]]
     """Names in place of aliases."""

@@ -58,7 +58,7 @@ def race(store: ObjectStore, environment: Mapping[str, str], *, racers: int, slo
     assert [len(answer) for answer in answers] == [slots] * racers
     for slot in range(slots):
         letters = [answer[slot] for answer in answers]
-        # A store may also say that another creator was in the way (409): nobody then knows before reading it back.
+        # A store may also say that another creator was in the way (409): the answer is then only known after reading it back.
         assert letters.count("C") == 1, (slot, Counter(letters))
         assert set(letters) <= {"C", "E", "A"}, (slot, Counter(letters))
         assert store.get(entry_key(slot)) == slot_bytes(letters.index("C"), slot), slot

@@ -49,7 +49,7 @@ REMOTE: dict[str, str] = {
     **dict.fromkeys(("abfs", "abfss", "az"), "azure"),
     "gs": "gcs",
 }
-"""By scheme of a URL: the kind of a remote store, which is also the extra that brings its client."""
+"""Kinds of remote stores by the scheme of a URL; a kind is also the extra that brings its client."""
 _ADAPTERS = {
     "s3": ("txnformat.store.s3.store", "S3Store"),
     "azure": ("txnformat.store.cloud.azure", "AzureStore"),
@@ -113,7 +113,7 @@ _OTHER_NAMES = {
     ),
     "gcs": "write it as gs://bucket/path",
 }
-"""What users of other tools write for stores that have an adapter."""
+"""Hints about the schemes of other tools for stores that have an adapter."""
 
 
 def _remote_store(

@@ -1,4 +1,4 @@
-"""What the storage options of all remote stores share: how names and texts become values, without a value ever showing."""
+"""Shared parts of the storage options of all remote stores: how names and texts become values, without a value ever showing."""
 
 from __future__ import annotations
 

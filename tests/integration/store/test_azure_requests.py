@@ -39,7 +39,7 @@ class Wire:
     sent: Counter[str] = field(default_factory=Counter)
     """Requests by method."""
     faults: dict[tuple[str, int], ProxyFault] = field(default_factory=dict)
-    """By method and number of the request among those of its method, from 1."""
+    """Faults by method and number of the request among those of its method, from 1."""
 
     def plan(self, request: Request, nth: int) -> ProxyFault | None:
         self.sent[request.method] += 1

@@ -1,7 +1,7 @@
 """The meaning for a user of an answer of a cloud, or of its absence, and what it proves about the request.
 
 obstore's exceptions are texts: a sentence with the HTTP status and the body of the answer, and behind it a description of the Rust values. The status, the
-store's error code and the kind of a broken connection are read from there. What cannot be read proves nothing, so the outcome is then called unclear.
+store's error code and the kind of a broken connection are read from there. A text that cannot be read proves nothing, so the outcome is then called unclear.
 
 A request was *refused* only if the answer proves that it was not applied and never will be. A timeout, a reset, 409, 429 and 5xx prove nothing.
 """
@@ -21,7 +21,7 @@ class Words(NamedTuple):
     """How one cloud calls things, for messages."""
 
     container: str
-    """What objects lie in."""
+    """The word for what objects lie in."""
     credentials: str
     """How to give credentials: a hint."""
     rights: str

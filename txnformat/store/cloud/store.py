@@ -219,7 +219,7 @@ class CloudStore(ABC):
                 failure = error.failure
                 if failure.exists:
                     return CreateResult(CreateOutcome.EXISTS)
-                # What never left this machine may be sent again: only connecting is repeated here.
+                # A request that never left this machine may be sent again: only connecting is repeated here.
                 over = waited_ms(begun, self.clock.now()) >= self.options.request_timeout_s * 1000
                 if failure.sent or not failure.error.transient or over or attempt == ATTEMPTS_MAX:
                     outcome = CreateOutcome.REFUSED if failure.refused else CreateOutcome.AMBIGUOUS
