@@ -47,7 +47,7 @@ class SpokenToAsGoogle:
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         """Answer one request."""
-        if not environ.pop("HTTP_AUTHORIZATION", "").startswith("Bearer ") and environ["PATH_INFO"] != "/":
+        if not environ.get("HTTP_AUTHORIZATION", "").startswith("Bearer ") and environ["PATH_INFO"] != "/":
             start_response("401 Unauthorized", [("Content-Type", "application/xml")])
             return [
                 b"<Error><Code>AuthenticationRequired</Code><Message>Authentication required.</Message></Error>"
