@@ -94,6 +94,14 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "decoded sidecars that a process keeps for its next reads of a log": (
         "txnformat.reading.sealed:KEPT_BYTES",
     ),
+    "entries with [rows in them](operations.md#small-transactions) that a process writes before it seals": (
+        "txnformat.client.committer:SEAL_PAYLOADS",
+        "txnformat.client.committer:SEAL_PAYLOAD_BYTES",
+    ),
+    "file that a seal makes of rows in entries": (
+        "txnformat.protocol.unembedding:FILE_BATCHES_MAX",
+        "txnformat.protocol.unembedding:FILE_BYTES_MAX",
+    ),
     "partitions that one seal takes": ("txnformat.protocol.sealing:PARTITIONS_MAX",),
     "batches that one seal takes, unless a single append has more in a partition": (
         "txnformat.protocol.sealing:BATCHES_MAX",
