@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 
 from tests.integration.upkeep.cut_world import CutWorld, small_parts
+from txnformat.client.committer import Committer
+from txnformat.core.intents import ReplaceSegments
+from txnformat.core.lifecycle.operations import CompactedRange
+from txnformat.persistent import replace
 
 Step = Callable[[CutWorld], None]
 PLAIN: Step = partial(CutWorld.write, secret=False)
@@ -37,3 +42,37 @@ def test_a_part_that_a_deleted_entry_has_sealed_is_no_problem(steps: tuple[Step,
     for step in steps:
         step(world)
     world.check(deep=True)
+
+
+@pytest.mark.parametrize(
+    ("steps", "field", "what"),
+    [
+        pytest.param((), "old_size", "does not replace whole parts", id="all entries are there"),
+        pytest.param((CutWorld.cut,), "old_size", "does not replace whole parts", id="they were sealed later"),
+        pytest.param((), "records", "another number of records", id="a record too few"),
+    ],
+)
+def test_a_compaction_that_lies_is_found_where_the_seals_are_known(
+    monkeypatch: pytest.MonkeyPatch, steps: tuple[Step, ...], field: str, what: str
+) -> None:
+    world = CutWorld()
+    for step in (*steps, PLAIN, PLAIN):
+        step(world)
+    intend = Committer.intend
+
+    def lie(self: Committer, action: Any) -> Any:
+        if isinstance(action, ReplaceSegments):
+            segments = [
+                replace(one, partitions=tuple(less(part) for part in one.partitions))
+                for one in action.replace.segments
+            ]
+            action = replace(action, replace=replace(action.replace, segments=tuple(segments)))
+        return intend(self, action)
+
+    def less(part: CompactedRange) -> CompactedRange:
+        return replace(part, **{field: getattr(part, field) - 1})
+
+    monkeypatch.setattr(Committer, "intend", lie)
+    log = world.opened()
+    log.compact("t", min_lag_ms=0)
+    assert any(what in problem.what for problem in log.verify().problems)
