@@ -108,9 +108,7 @@ class CutWorld:
                     rows = [(name, self.number) for name in names]
                     producer.send(
                         place[0],
-                        pa.table(
-                            {"name": [row[0] for row in rows], "n": [row[1] for row in rows]}, PEOPLE
-                        ),
+                        pa.table({"name": [row[0] for row in rows], "n": [row[1] for row in rows]}, PEOPLE),
                         partition=place[1],
                     )
                     if commits:

@@ -48,7 +48,9 @@ def test_a_part_that_a_deleted_entry_has_sealed_is_no_problem(steps: tuple[Step,
     ("steps", "field", "what"),
     [
         pytest.param((), "old_size", "does not replace whole parts", id="all entries are there"),
-        pytest.param((CutWorld.cut,), "old_size", "does not replace whole parts", id="they were sealed later"),
+        pytest.param(
+            (CutWorld.cut,), "old_size", "does not replace whole parts", id="they were sealed later"
+        ),
         pytest.param((), "records", "another number of records", id="a record too few"),
     ],
 )
