@@ -154,7 +154,9 @@ class Rows:
         ordered = sorted(
             self._rows.items(), key=lambda one: (fates.index(one[0][0]), kinds.index(one[0][1]), one[0][2])
         )
-        return tuple(VacuumRow(*head, *counts, tuple(examples)) for head, (counts, examples) in ordered)
+        return tuple(
+            VacuumRow(*head, counts[0], counts[1], tuple(examples)) for head, (counts, examples) in ordered
+        )
 
 
 @dataclass(slots=True)

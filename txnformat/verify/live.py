@@ -165,14 +165,13 @@ def _add_segments(requests: Requests, rows: Sequence[list[Any]], add: Callable[[
     """Read the ``.index`` of each segment of a part, and add what it leads to."""
     named: dict[str, ObjectRecord] = {}
     ranges: dict[str, dict[int, list[OffsetRange]]] = {}
-    for key, *values in rows:
-        match values:
-            case [int(partition), int(start), int(end)]:
-                ranges.setdefault(key, {}).setdefault(partition, []).append(OffsetRange(start, end))
-            case [size, sha256, *others]:
-                named[key] = ObjectRecord(key, size, sha256)
-                for one in others:
-                    add(one)
+    for key, first, *rest in rows:
+        if isinstance(first, int) and isinstance(rest[0], int):
+            ranges.setdefault(key, {}).setdefault(first, []).append(OffsetRange(*rest))
+            continue
+        named[key] = ObjectRecord(key, first, rest[0])
+        for one in rest[1:]:
+            add(one)
     wanted = list(named.values())
     answers = requests.parallel("sidecars", lambda one: requests.get(one.key), wanted)
     for one, answer in zip(wanted, answers, strict=True):

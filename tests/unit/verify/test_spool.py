@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from txnformat.errors import StorageError
 from txnformat.verify.spool import PARTS, Spool
 
-KEYS = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
+KEYS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 ROWS = st.lists(st.tuples(KEYS, st.integers(-(2**62), 2**62), st.text("ab\n\x00é", max_size=3)), max_size=60)
 
 
@@ -23,8 +23,8 @@ def test_all_rows_come_back_and_those_of_a_key_in_order_and_in_one_part(
     rows: list[tuple[str, int, str]], memory_bytes: int
 ) -> None:
     with Spool(memory_bytes) as spool:
-        for key, *values in rows:
-            spool.add(key, *values)
+        for key, number, text in rows:
+            spool.add(key, number, text)
         assert spool.is_spilled or memory_bytes or not rows
         parts = list(spool.parts())
     found = [row for part in parts for row in part]

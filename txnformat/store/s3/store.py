@@ -236,7 +236,7 @@ class S3Store:
             for info in page:
                 take(info)
 
-    def _pages(self, prefix: str, start_after: str | None, keys_max: int) -> Iterator[list[ObjectInfo]]:
+    def _pages(self, prefix: str, start_after: str | None, keys_max: int) -> Iterator[Sequence[ObjectInfo]]:
         """Yield the answers of a listing, of at most about ``keys_max`` keys."""
         arguments: dict[str, Any] = {"Prefix": self._full(prefix)}
         if start_after is not None:
