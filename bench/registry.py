@@ -10,7 +10,7 @@ __all__ = ["benchmarks", "chosen"]
 def benchmarks() -> tuple[Benchmark, ...]:
     """Return all benchmarks. Imported here, because they bring in what they compare with."""
     from bench import contention, ingest, latency, one_shot, plan, python_read, s3_commit
-    from bench.lifecycle import compaction
+    from bench.lifecycle import cold_open, compaction, vacuuming
     from bench.lifecycle import scan as compacted
     from bench.spark import catch_up, hundred_queries, native_table, scan, stream, stream_copy
 
@@ -20,6 +20,8 @@ def benchmarks() -> tuple[Benchmark, ...]:
         python_read,
         compacted,
         compaction,
+        cold_open,
+        vacuuming,
         scan,
         native_table,
         stream,

@@ -38,6 +38,7 @@ from txnformat.core.operations import PendingPartition
 from txnformat.core.records.batch_table import encode_batch_table
 from txnformat.core.state import LogState
 from txnformat.core.topics.schema import TopicSchema
+from txnformat.persistent import replace
 from txnformat.protocol.effects import Effect, GetObject, ListObjects, Simultaneous, Steps
 from txnformat.protocol.follow import open_view
 from txnformat.protocol.sealing import SEAL_EXTENTS, seal_due, sealable, write_segments
@@ -189,7 +190,7 @@ class Volatile(Posix):
     def fsync_directory(self, directory: int) -> None: ...
 
 
-class _Growing:
+class Growing:
     """A log that grows entry by entry: each is decided, written and folded, and what is due after it is done."""
 
     def __init__(self, root: Path, world: World) -> None:
@@ -213,6 +214,12 @@ class _Growing:
         # As a file: what makes a creation atomic and durable takes longer than all of the rest.
         (self._root / keys.entry_key(self.state.entry)).write_bytes(assembled.data)
         self._maintain(before)
+
+    def jump(self, entry: int) -> None:
+        """Go on as if the newest entry had this number: a snapshot has to stand for those that are left out."""
+        self.state = replace(self.state, entry=entry)
+        checkpoint = self._driver.run(write_snapshot(View(self.state)))
+        self.commit(TakeCheckpoint(checkpoint))
 
     def _maintain(self, extents_before: int) -> None:
         """Do what a committer does after its answer."""
@@ -267,7 +274,7 @@ def append_of(
 
 def grow(root: Path, world: World, advance: Callable[[int], object] = lambda done: None) -> None:
     """Make a log in a directory that has none. ``advance``: is told the commits since it was called last."""
-    growing = _Growing(root, world)
+    growing = Growing(root, world)
     count = world.partitions_of_commit
     turns = world.partitions // count
     for number in range(world.commits):

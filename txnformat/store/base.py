@@ -166,7 +166,7 @@ def make_durable(store: ObjectStore, keys: Sequence[str]) -> None:
 def list_each(store: ObjectStore, prefix: str, take: Callable[[ObjectInfo], object]) -> None:
     """Call ``take`` with each object whose key starts with ``prefix``, in any order; a store holds few of them at a time, if it has a method of this name.
 
-    When it raises, some may have been taken. Objects that come or go meanwhile are taken or not.
+    When it raises, some may have been taken. Objects that come or go meanwhile are taken or not. ``take`` raises no OSError: a store takes it for its own.
     """
     method = getattr(store, "list_each", None)
     if method is not None:
