@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.lifecycle.opening import HASH, SCHEMA, Volatile, memory_of
-from bench.table import Benchmark, Context, Measurement, Row
+from bench.table import ROUNDS, Benchmark, Context, Measurement, Row
 from txnformat import keys
 from txnformat.core.intents import TopicAppend, Write
 from txnformat.core.operations import PendingPartition
@@ -30,7 +30,6 @@ OBJECTS = 1_000_000
 FILES_OF_APPEND = 1_000
 LIVE_SHARE = 4
 """One in so many of the data files is in use."""
-ROUNDS = 3
 MIB = 2**20
 
 

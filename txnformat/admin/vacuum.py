@@ -261,9 +261,9 @@ class _Listed:
     """What the listing of a root says, besides the keys and sizes."""
 
     newest_born: int = -1
-    """Of the objects that entries name."""
+    """Largest number at which an object that entries name was born; -1: there is none."""
     oldest_snapshot: int = sys.maxsize
-    """Its entry."""
+    """Entry of the oldest snapshot."""
     lists: list[str] = field(default_factory=list)
     """Keys of the lists of condemned objects."""
     views: ListedViews = field(default_factory=ListedViews)

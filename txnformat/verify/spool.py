@@ -23,7 +23,7 @@ MEMORY_BYTES = 16 * 2**20
 """Bytes of rows, not compressed, that are held in memory."""
 PARTS = 256
 LEVEL = 1
-"""Of zlib: keys shrink to a third or less, at about 100 MB/s."""
+"""Level of zlib: keys shrink to a third or less, at about 100 MB/s."""
 
 Row = list[Any]
 

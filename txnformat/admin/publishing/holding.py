@@ -44,7 +44,7 @@ class ListedViews:
     directories: set[str] = field(default_factory=set)
     """Directories of topics, which have tables."""
     newest_manifest: int | None = None
-    """Its entry."""
+    """Entry of the newest manifest."""
 
     def add(self, key: str) -> None:
         """Take in a key of the root."""
