@@ -124,7 +124,7 @@ class Garbage:
 
 @dataclass(slots=True)
 class Known:
-    """What is known of some keys: of those that are judged together."""
+    """Knowledge of the keys that are judged together."""
 
     live: set[str] = field(default_factory=set)
     """Keys that the state leads to."""

@@ -58,7 +58,7 @@ GRACE_MIN = datetime.timedelta(milliseconds=GRACE_MS_MIN)
 logger = logging.getLogger("txnlog")
 
 _LISTED, _LIVE, _HELD, _CONDEMNED = range(4)
-"""What a row of the spool says of its key: it was listed, with its size; the state leads to it; a published table holds it; a list of condemned objects has it."""
+"""A row of the spool says of its key: it was listed, with its size; the state leads to it; a published table holds it; a list of condemned objects has it."""
 
 
 def vacuum(
@@ -258,7 +258,7 @@ class _Vacuum:
 
 @dataclass(slots=True)
 class _Listed:
-    """What the listing of a root says, besides the keys and sizes."""
+    """A summary of the listing of a root, besides the keys and sizes."""
 
     newest_born: int = -1
     """Largest number at which an object that entries name was born; -1: there is none."""

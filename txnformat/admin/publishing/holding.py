@@ -39,7 +39,7 @@ class Published:
 
 @dataclass(slots=True)
 class ListedViews:
-    """What a listing of the root shows of published views."""
+    """Published views, as a listing of the root shows them."""
 
     directories: set[str] = field(default_factory=set)
     """Directories of topics, which have tables."""
