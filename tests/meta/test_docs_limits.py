@@ -54,8 +54,14 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
         "txnformat.segments.footer_shape:LISTS_BYTES_MAX",
         "txnformat.segments.footer_shape:LISTS_RATIO_MAX",
     ),
-    "objects in one listing of S3: a vacuum, an erasure's certificate and `txnlog verify` list the whole root, in about 0.4 kB of memory for each object": (
+    "objects in one listing of S3: an erasure's certificate and `txnlog verify` list the whole root, in about 0.4 kB of memory for each object": (
         "txnformat.store.s3.store:LISTED_KEYS_MAX",
+    ),
+    "objects that a vacuum lists, which holds only some of them": (
+        "txnformat.store.s3.store:LISTED_EACH_MAX",
+    ),
+    "what a vacuum knows of keys in memory, beyond that in a temporary file": (
+        "txnformat.verify.spool:MEMORY_BYTES",
     ),
     "segment lists of a state": ("txnformat.core.sealing.lists:LISTS_MAX",),
     "string in metadata": ("txnformat.field_types:TEXT_BYTES_MAX",),
