@@ -117,12 +117,12 @@ def test_old_manifests_go_and_the_newest_stays(world: World) -> None:
         world.log.publish()
     newest = world.log.publish().manifest
     world.vacuums(1)
-    assert len(world.store.list(keys.MANIFEST_PREFIX)) == 3
+    assert len(world.store.list(keys.manifest_prefix("delta"))) == 3
     world.clock.sleep(4 * DAY_S)
     world.write(7)
     report = world.log.vacuum(GRACE)
     assert report.count(Fate.DELETED, Kind.VIEW) == 2
-    assert [info.key for info in world.store.list(keys.MANIFEST_PREFIX)] == [newest]
+    assert [info.key for info in world.store.list(keys.manifest_prefix("delta"))] == [newest]
 
 
 def test_a_table_that_cannot_be_read_holds_all_files_of_its_topic(world: World) -> None:
@@ -181,7 +181,7 @@ def test_an_erasure_is_complete_once_the_topic_is_published_again(world: World) 
 def test_old_versions_go_with_a_checkpoint_and_the_table_is_as_before(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txnformat.admin.publishing.call.CHECKPOINT_VERSIONS", 5)
+    monkeypatch.setattr("txnformat.admin.publishing.formats.CHECKPOINT_VERSIONS", 5)
     for number in range(6):
         world.write(number)
         world.log.publish()
