@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,9 @@ def _pyiceberg(table: ViewTable) -> list[str]:
 
 
 def _polars_iceberg(table: ViewTable) -> list[str]:
+    os.environ["POLARS_ICEBERG_PLANNER"] = (
+        "pyiceberg"  # its own is another package; without this Polars warns
+    )
     return texts(polars.scan_iceberg(table.metadata).collect().to_arrow())
 
 

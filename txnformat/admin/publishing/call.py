@@ -193,7 +193,7 @@ class _Publication:
         if not tables:
             return []
         self._committer.seal()  # embedded records become files
-        topic_ids = list(dict.fromkeys(topic_id for _, topic_id in tables))
+        topic_ids = sorted({topic_id for _, topic_id in tables}, key=lambda one: state.topics[one].name)
         entry, shown, held = self._settled(topic_ids)
         floor = max((table.entry for table in tables.values()), default=-1)
         if held and (entry < floor or entry < 0):
