@@ -20,9 +20,14 @@ class TableOf(Protocol):
     """A table of any format."""
 
     @property
-    def version(self) -> int: ...
+    def version(self) -> int:
+        """The number of its newest version."""
+        ...
+
     @property
-    def entry(self) -> int: ...
+    def entry(self) -> int:
+        """The entry that it shows."""
+        ...
 
 
 class View(Protocol):
