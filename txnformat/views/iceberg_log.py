@@ -154,7 +154,7 @@ def old_iceberg_keys(directory: str, topic_id: str, before_ms: int) -> Steps[lis
     snapshot = None if metadata is None else metadata.snapshot
     if metadata is None or snapshot is None or not is_ours(metadata, first, topic_id):
         return []  # it does not say what it needs
-    # A manifest is in the lists of consecutive versions: what this one does not list, no later one does.
+    # A manifest is in the lists of consecutive versions: if this version does not list it, no later one does.
     listed = decode_list((yield from _needed(snapshot.manifest_list, metadata, directory)), key)
     needed = {key_of(one.path, metadata.location, directory) for one in listed}
     old = [(name, key) for key, name in names.items() if 0 < name.version < first and key not in needed]

@@ -83,7 +83,7 @@ class IcebergVersion(NamedTuple):
     """The next version of a table."""
 
     objects: tuple[tuple[str, bytes], ...]
-    """What has to be there before the metadata file, by key: manifests and manifest lists."""
+    """The objects that have to be there before the metadata file, by key: manifests and manifest lists."""
     data: bytes
     """The metadata file."""
     table: IcebergTable

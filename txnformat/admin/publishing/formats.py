@@ -1,4 +1,4 @@
-"""What is different between the formats of views: the check of a topic, the look at its table, and the next version of it. ``delta`` and ``iceberg`` beside this have both."""
+"""The differences between the formats of views: the check of a topic, the look at its table, and the next version of it. ``delta`` and ``iceberg`` beside this have both."""
 
 from __future__ import annotations
 
