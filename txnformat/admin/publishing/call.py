@@ -39,6 +39,7 @@ from txnformat.errors import (
     TxnLogError,
     repr_of,
 )
+from txnformat.protocol.unembedding import topics_embedded
 from txnformat.reading.compacting import Source
 from txnformat.reading.sealed import SidecarCache
 from txnformat.types import TopicPartition
@@ -205,12 +206,21 @@ class _Publication:
             return []
         self._committer.seal()  # embedded records become files
         topic_ids = sorted({topic_id for _, topic_id in tables}, key=lambda one: state.topics[one].name)
+        self._spill_embedded(topic_ids)
         entry, shown, held = self._settled(topic_ids)
         floor = max((table.entry for table in tables.values()), default=-1)
         if held and (entry < floor or entry < 0):
             raise _held_back(held[0], entry, f"entry {floor} was published")
         now_ms = self._committer.store.store_time_ms()
         return [self._publish(one, tables, shown, entry, now_ms, state, held) for one in chosen]
+
+    def _spill_embedded(self, topic_ids: Sequence[str]) -> None:
+        """Let embedded records that an open transaction holds back become files, too: else it would hold back all tables."""
+        for topic_id in set(topic_ids).intersection(topics_embedded(self._committer.state)):
+            try:
+                self._committer.spill(topic_id)
+            except CorruptDataError as error:
+                logger.warning("tables show an older entry, since records cannot be read: %s", error)
 
     def _table(self, view: View, topic: TopicState) -> Any:
         return self.tried(topic, lambda: view.follow(topic))
