@@ -171,8 +171,9 @@ def test_a_compaction_is_a_snapshot_that_replaces_and_new_records_one_that_appen
     log.publish(format="iceberg")
     table = opened(log.published_tables(format="iceberg")["t"])
     assert [
-        (one.summary.operation.value, one.summary["txnlog.entry"])  # type: ignore[union-attr]
+        (one.summary.operation.value, one.summary["txnlog.entry"])
         for one in table.snapshots()
+        if one.summary is not None
     ] == [("append", str(first.entry)), ("replace", str(first.entry)), ("append", str(log.state.entry))]
     (replaced,) = [
         one for one in table.snapshots() if one.summary and one.summary.operation.value == "replace"
