@@ -1,4 +1,4 @@
-"""``docs/benchmarks.md`` and the table on the terminal, made from results alone."""
+"""``docs/internals/benchmarks.md`` and the table on the terminal, made from results alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 __all__ = ["PAGE", "RESULTS", "page", "verdict"]
 
 RESULTS = "bench/results/latest.json"
-PAGE = "docs/benchmarks.md"
+PAGE = "docs/internals/benchmarks.md"
 
 HEAD = f"""# Benchmarks
 

@@ -56,7 +56,7 @@ RUN = [
     "docs/from-kafka.md",
     "docs/consumers.md",
     "docs/exactly-once.md",
-    "docs/history-checker.md",
+    "docs/internals/history-checker.md",
 ]
 
 
@@ -110,7 +110,7 @@ def test_every_relative_link_leads_somewhere(path: Path) -> None:
 
 
 def test_links_are_found() -> None:
-    assert "docs/spec.md" in set(_links(Path("README.md")))
+    assert "docs/internals/spec.md" in set(_links(Path("README.md")))
 
 
 MAKEFILE = _text("Makefile")
