@@ -184,7 +184,7 @@ docs:  ## Build the documentation site in site/; a link that leads nowhere fails
 changelog:  ## Show what the next release will say; VERSION=0.2.0 writes it into CHANGELOG.md
 	@$(RUN) -m towncrier build $(if $(VERSION),--yes --version $(VERSION),--draft --version next)
 
-screenshots:  ## Draw the pictures of docs/look.md anew, with a Chromium (docs/img/look-*.png)
+screenshots:  ## Draw the pictures of docs/operate.md anew, with a Chromium (docs/img/look-*.png)
 	@$(RUN) --chromium -m tests.browser.screenshots
 
 ##@ Housekeeping

@@ -12,7 +12,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 FIGURES = tables(section(README, "## Figures"))[0].rows
 EVIDENCE = {
     "bench": "docs/internals/benchmarks.md",
-    "kill-rounds": "docs/exactly-once.md",
+    "kill-rounds": "docs/internals/campaigns.md",
     "power-cuts": "docs/internals/reliability.md",
 }
 """Where the results of a command are."""
