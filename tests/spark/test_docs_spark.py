@@ -29,14 +29,14 @@ SECONDS_MAX = 900
 
 @pytest.mark.timeout(SECONDS_MAX + 10)
 def test_every_block_runs_also_those_with_spark(tmp_path: Path) -> None:
-    """In a process of its own: what paths are relative to is settled when Spark starts.
+    """Pasted into one prompt with one session: what paths are relative to is settled when Spark starts.
 
-    No code registers the source there: Spark has to find it.
+    No code registers the source there before the pages do: Spark has to find it.
     """
     if find_java() is None:
         pytest.fail("Spark needs Java 17 or later: `make test` finds or installs it", pytrace=False)
     done = subprocess.run(
-        [sys.executable, "-m", "tests.meta.runner", *SPARK_PAGES],
+        [sys.executable, "-m", "tests.meta.prompt", *SPARK_PAGES],
         cwd=tmp_path,
         env={
             **os.environ,
