@@ -176,9 +176,8 @@ memory:  ## Write 4 GiB in one transaction, by buffer, and report the memory it 
 
 ##@ Documentation
 
-docs: export NO_MKDOCS_2_WARNING = 1
-docs:  ## Build the documentation site in site/; a link that leads nowhere fails it
-	@$(RUN) -m mkdocs build --strict
+docs:  ## Build the documentation site in site/; a link that leads nowhere fails it (ARGS="--repository URL" links to one)
+	@$(RUN) -m scripts.docs_site $(ARGS)
 	@echo 'open site/index.html; with search: .venv/bin/python -m http.server --bind 127.0.0.1 --directory site'
 
 changelog:  ## Show what the next release will say; VERSION=0.2.0 writes it into CHANGELOG.md

@@ -46,9 +46,7 @@ _FOREIGN = re.compile(rb"https://unpkg\.com/[\w@./-]+")
 _WIDE = re.compile(r"^(?:# )(.+)$", re.MULTILINE)
 
 
-def build(
-    site: Path, root: Path = ROOT, repository: str | None = None
-) -> subprocess.CompletedProcess[str]:
+def build(site: Path, root: Path = ROOT, repository: str | None = None) -> subprocess.CompletedProcess[str]:
     """Build the site.
 
     Parameters
@@ -77,13 +75,25 @@ def build(
         stage_pages(root, stage / "docs")
         settings["nav"] = list(_with_decisions(settings["nav"], stage / "docs"))
         _check_places(settings["nav"], stage / "docs")
-        settings |= {"docs_dir": "docs", "site_dir": "site"} | ({"repo_url": repository} if repository else {})
+        settings |= {"docs_dir": "docs", "site_dir": "site"} | (
+            {"repo_url": repository} if repository else {}
+        )
         for plugin in settings.get("plugins", []):
             if isinstance(plugin, dict) and "mkdocstrings" in plugin:
-                plugin["mkdocstrings"]["handlers"]["python"]["paths"] = [str(root)]
+                python = plugin["mkdocstrings"]["handlers"]["python"]
+                python["paths"] = [str(root)]
+                python["options"]["extensions"] = [str(ROOT / "scripts" / "docs_roles.py")]
         (stage / "mkdocs.yml").write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
         done = subprocess.run(
-            [sys.executable, "-m", "zensical", "build", "--strict", "--config-file", str(stage / "mkdocs.yml")],
+            [
+                sys.executable,
+                "-m",
+                "zensical",
+                "build",
+                "--strict",
+                "--config-file",
+                str(stage / "mkdocs.yml"),
+            ],
             cwd=stage,
             env={**os.environ, "NO_COLOR": "1"},
             capture_output=True,
@@ -106,7 +116,9 @@ def stage_pages(root: Path, target: Path) -> None:
             (target / name).write_text(_LINK.sub(_moved, text), encoding="utf-8")
     for path in target.rglob("*.md"):
         text = path.read_text(encoding="utf-8")
-        path.write_text(_FENCE.sub(r"\1", text), encoding="utf-8")  # what stands behind a language is for tests
+        path.write_text(
+            _FENCE.sub(r"\1", text), encoding="utf-8"
+        )  # what stands behind a language is for tests
 
 
 def _moved(match: re.Match[str]) -> str:
@@ -126,7 +138,12 @@ def _with_decisions(nav: list[Any], docs: Path) -> Iterator[Any]:
             yield {title: list(_with_decisions(value, docs))}
         elif value == f"{DECISIONS}/index.md":
             pages = sorted((docs / DECISIONS).glob("[0-9]*.md"))
-            yield {title: [{"All decisions": value}, *({_title(path): f"{DECISIONS}/{path.name}"} for path in pages)]}
+            yield {
+                title: [
+                    {"All decisions": value},
+                    *({_title(path): f"{DECISIONS}/{path.name}"} for path in pages),
+                ]
+            }
         else:
             yield entry
 
@@ -169,13 +186,17 @@ def _fetch_nothing(site: Path) -> None:
         path.write_bytes(changed)
         count += found
     if not count:
-        raise ValueError("the theme's bundle names no foreign script; see whether it fetches any in another way")
+        raise ValueError(
+            "the theme's bundle names no foreign script; see whether it fetches any in another way"
+        )
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Build it, and say what is wrong."""
     parser = argparse.ArgumentParser(description="Build the documentation site.")
-    parser.add_argument("--site", type=Path, default=ROOT / "site", help="where it goes; what is there is deleted")
+    parser.add_argument(
+        "--site", type=Path, default=ROOT / "site", help="where it goes; what is there is deleted"
+    )
     parser.add_argument("--repository", help="address of a public repository that the pages link to")
     given = parser.parse_args(arguments)
     done = build(given.site, repository=given.repository)

@@ -33,6 +33,7 @@ _HEAD = f"""# Options
 
 Every option of Spark, and every argument of producers and consumers, from the code.
 
+<!-- not run: the pages below have whole examples -->
 ```python
 spark.read.format("txnlog").option("topic", "orders").option("isolation", "snapshot")
 ```

@@ -28,12 +28,13 @@ from tests.meta.runner import NOT_RUN
 
 __all__ = ["Prompt", "blocks_to_paste", "unpasteable"]
 
-PASTE_SECONDS_MAX = 300
+PASTE_SECONDS_MAX = 200
 """A line that takes longer hangs."""
 COLUMNS = 400
 """Of the terminal: wide enough that it breaks no line."""
 _READY = re.compile(rb"(?:^|\n)(?:>>> |\.\.\. )$")
-_FAILED = re.compile(r"Traceback \(most recent call last\)|^(?:\w*Error|SyntaxError)\b", re.MULTILINE)
+_FAILED = re.compile(r'^  File "<(?:stdin|python-input-\d+)>", line \d+', re.MULTILINE)
+"""Where a traceback of the prompt begins, or a line that it does not understand; those that Spark logs begin elsewhere."""
 
 
 def unpasteable(text: str) -> list[tuple[int, str]]:
@@ -143,7 +144,7 @@ class Prompt:
 
 _SESSION = """\
 from pyspark.sql import SparkSession
-spark = SparkSession.builder.master("local[2]").appName("docs").getOrCreate()
+spark = SparkSession.builder.master("local[2]").appName("docs").config("spark.ui.showConsoleProgress", "false").getOrCreate()
 _kept = {*globals(), "_kept"}
 """
 _FORGET = "for _name in {*globals()} - _kept: del globals()[_name]\n"

@@ -88,7 +88,7 @@ def test_every_relative_link_leads_somewhere(path: Path) -> None:
         file = (ROOT / path.parent / target) if target else ROOT / path
         assert file.exists(), f"{path}: {link}"
         if anchor:
-            headings = re.findall(r"^#+ (.+)$", prose(file.readpage(encoding="utf-8")), re.MULTILINE)
+            headings = re.findall(r"^#+ (.+)$", prose(file.read_text(encoding="utf-8")), re.MULTILINE)
             assert anchor in set(map(_anchor, headings)), f"{path}: {link}"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.meta.cli_reference import commands
 from tests.meta.kinds import KINDS
-from tests.meta.markdown import ROOT, codes, section, tables
+from tests.meta.markdown import ROOT, codes, prose, section, tables
 from tests.meta.pages import text_of_pages
 from txnformat.admin.maintenance import METRICS as UPKEEP
 from txnformat.admin.metrics import METRICS
@@ -64,7 +64,7 @@ def test_every_kind_that_is_named_is_one_that_the_code_can_give() -> None:
 def test_every_code_and_metric_that_is_named_exists(text: str) -> None:
     named = {
         code.removeprefix("TXNLOG_").lower().replace("_", "-")
-        for code in re.findall(r"TXNLOG_[A-Z_]+\b", text)
+        for code in re.findall(r"TXNLOG_[A-Z_]+\b", prose(text))
     }
     assert named <= KINDS
     assert set(re.findall(r"\btxnlog_[a-z_]+", text)) - {"txnlog_testing"} <= METRICS.keys() | UPKEEP.keys()
@@ -73,7 +73,7 @@ def test_every_code_and_metric_that_is_named_exists(text: str) -> None:
 @pytest.mark.parametrize("text", [OPERATIONS, DATABRICKS], ids=["operations", "databricks"])
 def test_every_command_that_is_named_exists(text: str) -> None:
     names = {name for name, _ in commands()}
-    called = [code.split()[1:3] for code in codes(text) if code.startswith("txnlog ")]
+    called = [code.split()[1:3] for code in codes(prose(text)) if code.startswith("txnlog ")]
     assert called
     for words in called:
         assert " ".join(words) in names or words[0] in names, words
