@@ -109,9 +109,9 @@ def measure(folder: Path, buffer: str) -> dict[str, str]:
         producer.flush()
     found[f"an abort after {FLUSHES} flushes: requests"] = bench.requests(producer.abort)
     found["offsets that it leaves used, markers included"] = f"{bench.log_end() - ends}"
-    named = len(bench.log.state.files)
-    stored = len([one for one in bench.store.list("") if one.key.endswith(".parquet")])
-    found["files that it leaves, which the log does not name"] = f"{stored - named}"
+    stored = {one.key for one in bench.store.list("") if one.key.endswith(".parquet")}
+    named = {one.key for one in bench.log.state.files}
+    found["files that it leaves, which the log does not name"] = f"{len(stored - named)}"
 
     producer.begin()
     bench.send(producer)

@@ -14,6 +14,7 @@ from markdown_it import MarkdownIt
 import txnlog
 from scripts.docs_site import PAGES as ROOT_PAGES
 from scripts.docs_site import build, pages_of
+from tests.browser.chromium import PHONE, Screen, chromium, find_chromium
 from tests.meta.markdown import ROOT
 from tests.meta.pages import page as text_of
 from txnlog import spark as facade
@@ -21,6 +22,7 @@ from txnlog import spark as facade
 PAGES = sorted(path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md"))
 TAGS = ("h1", "h2", "h3", "h4", "li", "ol", "ul", "table", "tr", "td", "pre", "img", "blockquote")
 API = Path("api.md")
+USER_PAGES = {page.stem for page in PAGES if len(page.parts) == 1} - {"api", "cli"} | {"index"}
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +91,28 @@ def test_the_reference_has_every_public_name_once(site: Path) -> None:
     assert [name for name in named if f'id="{name}"' not in html] == []
     assert "acknowledge_cumulative" in html  # what a class inherits, or has by itself, is there with it
     assert not re.search(r":(?:meth|class|func|attr|mod|exc):", html)
+
+
+_WIDER = """(() => { const wide = (one) => one.scrollWidth > one.clientWidth + 1;
+  return [document.documentElement.scrollWidth - innerWidth,
+    ...[...document.querySelectorAll("article pre code")].filter(wide).map((one) => one.textContent)]; })()"""
+
+
+def test_code_fits_its_column_and_no_page_is_wider_than_a_phone(site: Path) -> None:
+    program = find_chromium()
+    if program is None:
+        pytest.skip("no Chromium is here, and make test could not install one: see scripts/find-chromium")
+    pages = [*sorted(site.glob("*.html")), *sorted((site / "internals").glob("*.html"))]
+    with chromium(program) as browser:
+        for screen in (PHONE, Screen(1440, 900)):
+            tab = browser.tab(screen)
+            for path in pages:
+                tab.open(path.as_uri())
+                beyond, *code = tab.evaluate(_WIDER)
+                assert beyond <= 0, (path.name, screen)
+                if not screen.mobile and path.stem in USER_PAGES:
+                    assert code == [], path.name
+            tab.close()
 
 
 def test_the_order_of_the_pages_begins_with_the_users() -> None:
