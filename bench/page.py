@@ -109,9 +109,19 @@ def _figure(value: object) -> str:
     return f"{value:,}" if isinstance(value, int | float) else str(value)
 
 
+def _in_short(results: Mapping[str, Any]) -> str:
+    """Return how many figures reach their targets."""
+    verdicts = [verdict(result) for benchmark in results["benchmarks"] for result in benchmark["rows"]]
+    met, missed = verdicts.count("met"), verdicts.count("missed")
+    return (
+        f"**In short**: of {met + missed} figures with a target {met} reach it and {missed} miss it, each with its reason below the table; "
+        f"{len(verdicts) - met - missed} are reported without one. [Is it for you?](../fit.md) has those that decide."
+    )
+
+
 def page(results: Mapping[str, Any]) -> str:
     """Return the page for what the runner wrote."""
-    lines = [HEAD, "| " + " | ".join(HEADER) + " |", "|" + "---|" * len(HEADER)]
+    lines = [HEAD, _in_short(results), "", "| " + " | ".join(HEADER) + " |", "|" + "---|" * len(HEADER)]
     for benchmark in results["benchmarks"]:
         lines += ["| " + " | ".join(cells(result)) + " |" for result in benchmark["rows"]]
     missed = [
