@@ -84,7 +84,9 @@ def cut_at(
     are deleted), and 1 LIST.
     """
     if timestamp_as_of is not None:
-        return (yield from _last_at(state, as_moment_ms(timestamp_as_of, "timestamp_as_of")))
+        moment_ms = as_moment_ms(timestamp_as_of, "timestamp_as_of")
+        yield from _check_passed(state, moment_ms)
+        return (yield from _last_at(state, moment_ms))
     entry = state.entry if version_as_of is None else version_as_of
     if version_as_of is not None and not history_floor(state) <= entry <= state.entry:
         raise _unknown_version(state, entry)
@@ -92,7 +94,10 @@ def cut_at(
 
 
 def last_entry_at(state: LogState, timestamp_ms: int) -> Steps[int]:
-    """Return the last entry at or before a time that has passed; -1: there is none, or it is no longer known: nothing may be taken to be as old.
+    """Return the last known entry at or before a time; -1: there is none, or it is no longer known: nothing may be taken to be as old.
+
+    The time was read before, and a store's time is an estimate that each answer improves. So it may lie ahead of what is
+    read now: the newest known entry is at or before it all the same.
 
     Requests: those of :func:`cut_at`.
     """
@@ -104,20 +109,25 @@ def last_entry_at(state: LogState, timestamp_ms: int) -> Steps[int]:
         return -1
 
 
+def _check_passed(state: LogState, timestamp_ms: int) -> Steps[None]:
+    """Raise NotFoundError for a time that has not come: entries that are still to come may be at or before it."""
+    if timestamp_ms < state.timestamp_ms:
+        return
+    times = yield ReadClock()
+    now_ms = max(times.store_ms, state.timestamp_ms)
+    if timestamp_ms > now_ms:
+        raise NotFoundError(
+            "the time is in the future",
+            kind="timestamp-in-future",
+            hint="use a time up to the store's now, or leave it out for the newest entry",
+            timestamp_ms=timestamp_ms,
+            now_ms=now_ms,
+        )
+
+
 def _last_at(state: LogState, timestamp_ms: int) -> Steps[int]:
-    if timestamp_ms >= state.timestamp_ms:
-        times = yield ReadClock()
-        now_ms = max(times.store_ms, state.timestamp_ms)
-        if timestamp_ms > now_ms:
-            raise NotFoundError(
-                "the time is in the future",
-                kind="timestamp-in-future",
-                hint="use a time up to the store's now, or leave it out for the newest entry",
-                timestamp_ms=timestamp_ms,
-                now_ms=now_ms,
-            )
-        if state.entry >= 0:
-            return state.entry
+    if timestamp_ms >= state.timestamp_ms and state.entry >= 0:
+        return state.entry
     entries = OldEntries(state.entry)
     floor = low = history_floor(state)
     high = max(state.entry, floor)

@@ -19,9 +19,11 @@ from txnformat.client.committer import UPLOAD_VIEW_MS_MAX
 from txnformat.core.state import LIFECYCLE, Features, LogState
 from txnformat.core.wire.small_documents import encode_condemned
 from txnformat.persistent import replace
+from txnformat.store.base import ObjectStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import READS, KeyClass, RequestKind, key_class
+from txnformat.store.wrapped import WrappedStore
 from txnlog import (
     CommitStateUnknownError,
     CorruptDataError,
@@ -468,3 +470,31 @@ def test_maintenance_of_a_log_that_was_not_upgraded_deletes_nothing() -> None:
     for report in (log.maintain(), log.maintain("vacuum")):
         assert report.vacuum is None
         assert "vacuum" in {one.task for one in report.skipped}
+
+
+class Settling(WrappedStore):
+    """A store whose time is estimated: each look finds the estimate too high by a few ms, as Date headers narrow it down."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self._looks = 0
+
+    def store_time_ms(self) -> int:
+        self._looks += 1
+        return self._inner.store_time_ms() - 5 * self._looks
+
+
+def test_an_estimate_of_the_time_that_falls_stops_no_vacuum_and_no_truncation(world: World) -> None:
+    world.wait()
+    store = Settling(world.store)
+    log = world.opened(store)
+    at_once = datetime.timedelta(0)
+    condemned = log.vacuum(at_once, allow_short_grace=True)
+    assert counts(condemned, Fate.CONDEMNED) == {Kind.FILE: 5, Kind.TABLE: 10, Kind.SIDECAR: 2}
+    assert condemned.floor == log.state.entry - 1, "the newest entry that it had seen"
+    world.append(9, log)
+    world.clock.sleep(1)
+    deleted = log.vacuum(at_once, allow_short_grace=True)
+    assert sum(counts(deleted, Fate.DELETED).values()) >= 17
+    assert log.truncate(datetime.timedelta(days=7), dry_run=True).entry == log.state.entry
+    assert log.verify(deep=True).ok
