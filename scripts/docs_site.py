@@ -42,7 +42,7 @@ DECISIONS = "internals/adr"
 
 _LINK = re.compile(r"\[([^\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 _FENCE = re.compile(r"^( *`{3,}\w+) .+$", re.MULTILINE)
-_FOREIGN = re.compile(rb"https://unpkg\.com/[\w@./-]+")
+_FOREIGN = re.compile(rb"https://(?:unpkg\.com|cdn\.jsdelivr\.net)/[\w@./+-]+")
 _WIDE = re.compile(r"^(?:# )(.+)$", re.MULTILINE)
 
 
