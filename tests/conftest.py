@@ -61,6 +61,8 @@ LONG = (
     "tests/conformance/test_end_to_end_matrix",
     "tests/conformance/test_store_s3",
     "tests/meta/test_docs_cli",
+    "tests/meta/test_docs_prompt",
+    "tests/meta/test_docs_site",
     "tests/model/",
     "tests/notebooks/",
     "tests/power/",
