@@ -111,7 +111,8 @@ def test_code_fits_its_column_and_no_page_is_wider_than_a_phone(site: Path) -> N
             assert beyond <= 0, f"{name} is wider than a phone"
             tab.show_on(Screen(1440, 900))
             beyond, *code = tab.evaluate(_WIDER)
-            assert (beyond <= 0, code) == (True, []), name
+            assert beyond <= 0, name
+            assert code == [] or name not in USER_PAGES, name
         tab.close()
 
 
