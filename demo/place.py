@@ -1,4 +1,4 @@
-"""Where the demo's log is: a directory, or a bucket of a SeaweedFS server that lives as long as the demo."""
+"""Where the demo's log is: a directory, or a bucket or container of a server that lives as long as the demo."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["bucket", "directory"]
+__all__ = ["bucket", "container", "directory"]
 
 
 @contextmanager
@@ -42,3 +42,21 @@ def bucket() -> Iterator[str]:
         }
         os.environ.update(settings)
         yield server.url("log")
+
+
+@contextmanager
+def container() -> Iterator[str]:
+    """Start Azurite, and yield the location of a log in a container of it, as :func:`bucket` does for S3.
+
+    Raises
+    ------
+    StorageError
+        The server is not installed, or does not start.
+    """
+    from txnlog_testing.stores.azurite import azurite_server
+
+    for name in [name for name in os.environ if name.startswith("AZURE_")]:
+        del os.environ[name]
+    with azurite_server(container="demo") as server:
+        os.environ.update(server.environment)
+        yield server.url("log", "abfss")

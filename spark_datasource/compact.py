@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_datasource.failures import clean_iterator, error_in
-from spark_datasource.options.storage import Storage, s3a_settings, storage_for
+from spark_datasource.options.storage import Storage, hadoop_settings, storage_for
 from spark_datasource.worker.logs import absolute, log_with_id, open_log
 from spark_datasource.write.transaction_settings import place_problems
 from txnformat.admin import compaction
@@ -30,7 +30,7 @@ from txnformat.core.sealing.sidecar import RUN_ROW
 from txnformat.core.state import LogState, TopicState
 from txnformat.errors import InvalidInputError
 from txnformat.reading.compacting import Source, Written, write_together
-from txnformat.store.open import check_options
+from txnformat.store.open import check_options, is_remote
 from txnformat.types import FileRecord
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def compact(
     topic, partitions, target_bytes, min_lag_ms, progress
         As there.
     storage_options : mapping of str to str, optional
-        Credentials, endpoint, … of S3; by default Spark's own settings of s3a, and the environment. The Spark jobs get them.
+        Credentials, endpoint, … of a remote store; by default Spark's own settings of its connector, and the environment. The Spark jobs get them.
 
     Returns
     -------
@@ -92,8 +92,8 @@ def compact(
         raise InvalidInputError(problems, kind="invalid-compaction")
     check_options(storage_options)
     path = absolute(os.fspath(root))
-    s3a = s3a_settings(spark) if path.lower().startswith("s3") else None
-    storage = storage_for(path, storage_options or {}, s3a)
+    hadoop = hadoop_settings(spark) if is_remote(path) else None
+    storage = storage_for(path, storage_options or {}, hadoop)
     log = open_log(path, storage)
     return compaction.compact(
         log.committer,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from spark_datasource.options.declared import ReadOptions
-    from spark_datasource.options.storage import S3aSettings
+    from spark_datasource.options.hadoop import HadoopSettings
     from spark_datasource.read.pinning import Pin
     from spark_datasource.read.reader import TxnLogBatchReader
     from spark_datasource.stream.sink import TxnLogStreamWriter
@@ -38,7 +38,7 @@ class TxnLogDataSource(DataSource):
     same rows. The options are listed in docs/options.md.
     """
 
-    s3a: ClassVar[S3aSettings | None] = None
+    hadoop: ClassVar[HadoopSettings | None] = None
     """Settings of Spark's s3a connector: a data source runs where it cannot ask the session for them."""
 
     case_sensitive: ClassVar[bool] = False
@@ -84,7 +84,7 @@ class TxnLogDataSource(DataSource):
         from spark_datasource.worker.logs import open_log
 
         if self._pinned is None:
-            options = parse_read_options(self.options, self.s3a)
+            options = parse_read_options(self.options, self.hadoop)
             self._pinned = options, pin_read(open_log(options.path, options.storage), options)
         return self._pinned
 
@@ -97,7 +97,7 @@ class TxnLogDataSource(DataSource):
         if overwrite:
             raise unsupported("mode overwrite is", 'a log is only appended to: use mode("append")')
         options = parse_write_options(
-            self.options, schema.names, s3a=self.s3a, case_sensitive=self.case_sensitive
+            self.options, schema.names, hadoop=self.hadoop, case_sensitive=self.case_sensitive
         )
         return TxnLogBatchWriter(plan_write(options, schema))
 
@@ -105,7 +105,7 @@ class TxnLogDataSource(DataSource):
         """Return the reader of a stream. Nothing is checked yet: what is raised here, Spark 4 hides behind an error of its own."""
         from spark_datasource.stream.reader import TxnLogStreamReader
 
-        return TxnLogStreamReader(self.options, self.s3a, schema)
+        return TxnLogStreamReader(self.options, self.hadoop, schema)
 
     @clean_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> TxnLogStreamWriter:  # Spark's
@@ -117,7 +117,7 @@ class TxnLogDataSource(DataSource):
         if overwrite:
             raise unsupported("output mode complete is", _USE_APPEND)
         options = parse_stream_write_options(
-            self.options, schema.names, s3a=self.s3a, case_sensitive=self.case_sensitive
+            self.options, schema.names, hadoop=self.hadoop, case_sensitive=self.case_sensitive
         )
         writer = TxnLogStreamWriter(options, schema)
         if not self._travelled:
@@ -151,11 +151,11 @@ def register(spark: SparkSession) -> None:
 
 def register_source(spark: SparkSession, source: type[TxnLogDataSource]) -> None:
     """Make a source known to a session as :func:`register` does."""
-    from spark_datasource.options.storage import hide_options, s3a_settings
+    from spark_datasource.options.storage import hadoop_settings, hide_options
     from spark_datasource.write.sessions import active, is_classic, mend_writers
 
     settings = {
-        "s3a": s3a_settings(spark),
+        "hadoop": hadoop_settings(spark),
         "case_sensitive": spark.conf.get("spark.sql.caseSensitive", "false") == "true",
     }
     hide_options(spark)

@@ -34,6 +34,7 @@ TOOLS = (
 TESTS = (
     *("tests/property", "tests/conformance/test_store_s3.py", "tests/integration/store/test_s3_one_host.py"),
     *("tests/integration/store/test_s3_requests.py", "tests/integration/store/test_s3_log.py"),
+    *("tests/conformance/test_store_azure.py", "tests/integration/store/test_azure_requests.py"),
     *("tests/integration/store/test_s3_sealing.py", "tests/integration/store/test_probe.py", "tests/unit"),
 )
 
@@ -56,10 +57,14 @@ NEEDS_MORE = (
 
 
 def lowest() -> dict[str, str]:
-    """Return each dependency of setup.cfg, those of S3 included, with the lowest version that it allows."""
+    """Return each dependency of setup.cfg, those of S3 and Azure (and so Google) included, with the lowest version that it allows."""
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg", encoding="utf-8")
-    lines = [*config["options"]["install_requires"].split(), *config["options.extras_require"]["s3"].split()]
+    lines = [
+        *config["options"]["install_requires"].split(),
+        *config["options.extras_require"]["s3"].split(),
+        *config["options.extras_require"]["azure"].split(),
+    ]
     found = (re.fullmatch(r"([\w.-]+)>=([\w.]+)", line) for line in lines)
     return {match[1]: match[2] for match in found if match}
 

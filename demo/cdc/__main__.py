@@ -37,8 +37,8 @@ def main(arguments: list[str]) -> int:
     """Run the demo; 0 if both systems hold in the end what the shop has committed, and no join at one entry was torn."""
     parser = argparse.ArgumentParser(prog="python -m demo.cdc", description=__doc__)
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--transactions", type=int, default=400)
-    parser.add_argument("--rate", type=float, default=10.0, help="transactions a second at most")
+    parser.add_argument("--transactions", type=int, default=200)
+    parser.add_argument("--rate", type=float, default=5.0, help="transactions a second at most")
     parser.add_argument("--kills", type=int, default=5, help="how often the writer is killed")
     parser.add_argument("--output", type=Path, default=OUTPUT / "cdc", help="a folder, which is made anew")
     given = parser.parse_args(arguments)
@@ -74,7 +74,7 @@ def _run(load: Load, output: Path, console: Console) -> int:
         f"{os.cpu_count()} processors; a transaction took {_milliseconds(runs)} in the median."
     )
     console.print(REMEDIES)
-    picture = output / "joins.svg"
+    picture = output / "joins.png"
     draw(runs, picture)
     console.print(f"\nPicture: [bold]{picture}[/]   took {time.monotonic() - began:.0f} s")
     ok = True

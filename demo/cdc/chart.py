@@ -25,8 +25,8 @@ TITLES = {
 
 
 def draw(runs: Sequence[Run], path: Path) -> None:
-    """Write the picture; the ending of ``path`` says of which kind. Of each run it has the reads of the first way."""
-    with plt.rc_context({"svg.hashsalt": "txnlog", "svg.fonttype": "none", "font.size": 10}):
+    """Write a PNG. Of each run it has the reads of the first way."""
+    with plt.rc_context({"font.size": 10}):
         figure, axes = plt.subplots(
             len(runs), 1, figsize=(10, 4.6), sharey=True, constrained_layout=True, squeeze=False
         )
@@ -39,7 +39,7 @@ def draw(runs: Sequence[Run], path: Path) -> None:
             Line2D([], [], linestyle="--", color=KILL, label="writer killed (kill -9)"),
         ]
         figure.legend(handles=marks, loc="outside lower center", ncols=3, frameon=False)
-        figure.savefig(path, dpi=110, metadata={"Date": None} if path.suffix == ".svg" else None)
+        figure.savefig(path, dpi=110)
         plt.close(figure)
 
 
@@ -59,6 +59,6 @@ def _panel(axes: Axes, run: Run) -> None:
         axes.axvline(moment - run.began, color=KILL, linewidth=1, linestyle="--", zorder=1)
     torn = sum(one.found.is_torn for one in reads)
     axes.set_title(f"{TITLES[run.system]} — {torn:,} of {len(reads):,} torn", loc="left", fontsize=11)
-    axes.set_ylabel("orders less\npayments (currency)")
+    axes.set_ylabel("orders less\npayments (euros)")
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlim(left=0)

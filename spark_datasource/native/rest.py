@@ -91,7 +91,7 @@ class TxnLogRest(TxnLogDataSource):
         """Return the reader of the rest. Requests: those of following the log."""
         rest = Rest.from_json(self.options.get(PIN, ""))
         path = self.options["path"]
-        storage = storage_for(path, storage_given(self.options), self.s3a)
+        storage = storage_for(path, storage_given(self.options), self.hadoop)
         return RestReader(rest, path, storage, schema)
 
 

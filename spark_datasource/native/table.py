@@ -34,7 +34,7 @@ from spark_datasource.native.positions import (
 from spark_datasource.native.rest import PIN, Rest, TxnLogRest
 from spark_datasource.options.declared import ReadOptions
 from spark_datasource.options.offsets import EARLIEST, END, LATEST, StartOrEnd
-from spark_datasource.options.storage import PREFIX, s3a_settings, storage_for
+from spark_datasource.options.storage import PREFIX, hadoop_settings, storage_for
 from spark_datasource.options.topics import TopicChoice
 from spark_datasource.read.pinning import Pin, TopicPin, pin_read
 from spark_datasource.read.planning import topic_read
@@ -51,7 +51,7 @@ from txnformat.reading.plan import OffsetSpec, ReadPlan, plan_filter
 from txnformat.reading.resolving import on_newest
 from txnformat.reading.rows import METADATA_FIELDS
 from txnformat.reading.stored_rows import STORED_FIELDS, stored_schema
-from txnformat.store.open import check_options
+from txnformat.store.open import check_options, is_remote
 from txnformat.types import IsolationLevel
 
 if TYPE_CHECKING:
@@ -253,8 +253,8 @@ def plan_tables(
     storage_options = given.get("storage_options")
     check_options(storage_options)
     path = absolute(os.fspath(root))
-    s3a = s3a_settings(spark) if path.lower().startswith("s3") else None
-    storage = storage_for(path, storage_options or {}, s3a)
+    hadoop = hadoop_settings(spark) if is_remote(path) else None
+    storage = storage_for(path, storage_options or {}, hadoop)
     log = open_log(path, storage)
     start, end = given.get("start"), given.get("end")
     version, time = given.get("version_as_of"), given.get("timestamp_as_of")

@@ -17,8 +17,8 @@ from spark_datasource.options.declared import (
     ReadOptions,
     field_values,
 )
+from spark_datasource.options.hadoop import HadoopSettings
 from spark_datasource.options.offsets import parse_offsets
-from spark_datasource.options.storage import S3aSettings
 from spark_datasource.options.topics import parse_topics
 from spark_datasource.options.values import OptionValues, storage_of
 from txnformat.errors import InvalidInputError
@@ -28,7 +28,7 @@ from txnformat.types import IsolationLevel
 __all__ = ["parse_read_options"]
 
 
-def parse_read_options(options: Mapping[str, str], s3a: S3aSettings | None = None) -> ReadOptions:
+def parse_read_options(options: Mapping[str, str], hadoop: HadoopSettings | None = None) -> ReadOptions:
     """Return the options of a read. Raises InvalidInputError of kind ``invalid-option``: every problem."""
     found = OptionValues(options, READ, {"writes": WRITE, "streaming writes": STREAM_WRITE}, LATER)
     topics = parse_topics(found)
@@ -39,7 +39,7 @@ def parse_read_options(options: Mapping[str, str], s3a: S3aSettings | None = Non
         given = parse_offsets(found, name, topics.names, by_entry=by_entry)
         if given is not None:
             values[field] = given
-    storage = storage_of(found, values["path"], s3a)
+    storage = storage_of(found, values["path"], hadoop)
     isolation = _isolation(found, values, order)
     _check_bounds(found, values, by_entry=by_entry)
     found.finish()

@@ -1,18 +1,19 @@
-"""How Spark jobs reach S3: the options ``storage.<name>``, and below them Spark's own settings of its s3a connector.
+"""How Spark jobs reach a store: the options ``storage.<name>``, and below them the settings of Spark's own connectors (``hadoop``).
 
 Settings found on the driver travel to the tasks inside the pickled reader or writer, never in a plan, and are never shown.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from spark_datasource.options.hadoop import PREFIXES, HadoopSettings
 from txnformat.errors import InvalidInputError
 from txnformat.store.base import ObjectStore
-from txnformat.store.open import LOCAL_OPTION, follows_symlinks, open_store
+from txnformat.store.open import LOCAL_OPTION, REMOTE, follows_symlinks, open_store
+from txnformat.store.options import same_endpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,30 +22,15 @@ __all__ = [
     "NO_STORAGE",
     "PREFIX",
     "REDACTION",
-    "S3aSettings",
     "Storage",
+    "hadoop_settings",
     "hide_options",
-    "s3a_settings",
     "storage_for",
 ]
 
 PREFIX = "storage."
 
-_S3A = "fs.s3a."
-_BUCKET = "bucket."
-_SETTINGS = (
-    "access.key",
-    "secret.key",
-    "session.token",
-    "endpoint",
-    "endpoint.region",
-    "path.style.access",
-    "connection.ssl.enabled",
-    "aws.credentials.provider",
-)
-_S3_URL = re.compile(r"s3[an]?://([^/]+)", re.IGNORECASE)
-_AWS_HOST = re.compile(r"(?:https?://)?s3[.-](?:([a-z0-9-]+)\.)?amazonaws\.com(?:\.cn)?/?", re.IGNORECASE)
-_CREDENTIALS = frozenset({"key", "secret", "token", "profile", "anon"})
+_S3_CREDENTIALS = frozenset({"key", "secret", "token", "profile", "anon"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,105 +54,82 @@ class Storage:
 NO_STORAGE = Storage()
 
 
-class S3aSettings:
-    """The settings of Spark's s3a connector that matter here, without their prefix; shows nothing."""
+class _Rules(NamedTuple):
+    """The storage options of one kind of store."""
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
-        self._settings = {
-            name: value for name, value in settings.items() if value and _without_bucket(name) in _SETTINGS
-        }
-
-    def __repr__(self) -> str:
-        return f"S3aSettings({len(self._settings)})"
-
-    def __bool__(self) -> bool:
-        return bool(self._settings)
-
-    def options(self, bucket: str) -> dict[str, str]:
-        """Return the storage options for a bucket; its own settings go before those for all buckets."""
-        found: dict[str, str] = {}
-        for name in _SETTINGS:
-            value = self._settings.get(f"{_BUCKET}{bucket}.{name}", self._settings.get(name))
-            if value:
-                found[name] = value.strip()
-        options = {
-            option: found[name]
-            for option, name in (("key", "access.key"), ("secret", "secret.key"), ("token", "session.token"))
-            if name in found
-        }
-        if "key" not in options or "secret" not in options:
-            options = {}
-        if not options and "Anonymous" in found.get("aws.credentials.provider", ""):
-            options["anon"] = "true"
-        options.update(_endpoint(found))
-        return options
+    canonical: Callable[[Mapping[str, str]], dict[str, str]]
+    """Names in place of aliases."""
+    parse: Callable[[Mapping[str, str]], object]
+    """Raises what is wrong with them."""
+    credentials: frozenset[str]
+    """Names that say who asks."""
 
 
-def _endpoint(found: Mapping[str, str]) -> dict[str, str]:
-    options: dict[str, str] = {}
-    endpoint = found.get("endpoint", "")
-    aws = _AWS_HOST.fullmatch(endpoint)
-    if endpoint and not aws:
-        scheme = "http" if found.get("connection.ssl.enabled", "true").lower() == "false" else "https"
-        options["endpoint_url"] = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"
-    region = found.get("endpoint.region") or (aws[1] if aws else None)
-    if region:
-        options["region"] = region
-    if found.get("path.style.access", "").lower() == "true":
-        options["addressing_style"] = "path"
-    return options
+def _rules(scheme: str) -> _Rules:
+    if REMOTE[scheme] == "s3":
+        from txnformat.store.s3.options import canonical, parse_s3_options
+
+        return _Rules(canonical, parse_s3_options, _S3_CREDENTIALS)
+    from txnformat.store.cloud.azure import AzureOptions
+    from txnformat.store.cloud.gcs import GcsOptions
+
+    cls = AzureOptions if REMOTE[scheme] == "azure" else GcsOptions
+    ways = frozenset({*cls.credentials, "client_id", "tenant_id", "authority_host", "anon"})
+    return _Rules(cls.canonical, cls.parse, ways)
 
 
-def _without_bucket(name: str) -> str:
-    """Return the setting that ``bucket.<name of the bucket>.<setting>`` sets; bucket names may have dots."""
-    if not name.startswith(_BUCKET):
-        return name
-    return next((setting for setting in _SETTINGS if name.endswith(f".{setting}")), "")
-
-
-def storage_for(path: str, given: Mapping[str, str], s3a: S3aSettings | None) -> Storage:
-    """Return the storage options for ``path``: the job's own, and below them those of Spark's s3a connector.
+def storage_for(path: str, given: Mapping[str, str], hadoop: HadoopSettings | None) -> Storage:
+    """Return the storage options for ``path``: the job's own, and below them those of Spark's own connectors.
 
     ``given``: without the prefix ``storage.``. Raises InvalidInputError of kind ``invalid-storage-option``.
     """
-    match = _S3_URL.match(path)
+    scheme = path.partition("://")[0].lower()
     options = dict(given)
-    if match is not None:
-        from txnformat.store.s3.options import canonical, parse_s3_options, same_endpoint
-
-        options = canonical(given)
-        below = s3a.options(match[1]) if s3a is not None else {}
-        if options.keys() & _CREDENTIALS:
-            below = {name: value for name, value in below.items() if name not in _CREDENTIALS}
-        elif "key" in below and not same_endpoint(
+    if scheme in REMOTE:
+        rules = _rules(scheme)
+        options = rules.canonical(given)
+        below = hadoop.options(path) if hadoop is not None else {}
+        has_own = bool(below.keys() & rules.credentials - {"anon"})
+        if options.keys() & rules.credentials:
+            below = {name: value for name, value in below.items() if name not in rules.credentials}
+        elif has_own and not same_endpoint(
             options.get("endpoint_url", below.get("endpoint_url")), below.get("endpoint_url")
         ):
             raise InvalidInputError([_FOREIGN_ENDPOINT], kind="invalid-storage-option")
         options = {**below, **options}
-        parse_s3_options(options)
+        rules.parse(options)
     elif {name.lower() for name in options} == {LOCAL_OPTION}:
         follows_symlinks(options)
     elif options:
         raise InvalidInputError(
-            [f"option {PREFIX}{name:.100} is for s3://" for name in options], kind="invalid-storage-option"
+            [f"option {PREFIX}{name:.100} is for s3://, gs://, abfss:// and az://" for name in options],
+            kind="invalid-storage-option",
         )
     return Storage(tuple(sorted(options.items())))
 
 
 _FOREIGN_ENDPOINT = (
-    "option storage.endpoint_url names an endpoint other than that of fs.s3a, and txnlog does not send the credentials "
-    "of fs.s3a there; give storage.key and storage.secret for it, storage.profile, or storage.anon"
+    "option storage.endpoint_url names an endpoint other than that of Spark's own settings (fs.s3a, fs.azure, fs.gs), and txnlog does not "
+    "send the credentials of those there; give credentials for it (S3: storage.key and storage.secret, or storage.profile), or storage.anon"
 )
 
 
-def s3a_settings(spark: SparkSession) -> S3aSettings:
-    """Return the settings of a session's s3a connector, as they are now."""
+def hadoop_settings(spark: SparkSession) -> HadoopSettings:
+    """Return the settings of a session's connectors, as they are now."""
     context: Any = getattr(spark, "_jsc", None)
     if context is None:  # Spark Connect: what the server's session has
-        prefix, settings = f"spark.hadoop.{_S3A}", spark.conf.getAll.items()
-        return S3aSettings({name.removeprefix(prefix): v for name, v in settings if name.startswith(prefix)})
-    found = context.hadoopConfiguration().getPropsWithPrefix(_S3A)
-    return S3aSettings({str(name): str(found[name]) for name in found})
+        prefix = "spark.hadoop."
+        settings = {
+            name.removeprefix(prefix): value
+            for name, value in spark.conf.getAll.items()
+            if name.startswith(prefix)
+        }
+        return HadoopSettings(settings)
+    found: dict[str, str] = {}
+    for prefix in PREFIXES:
+        some = context.hadoopConfiguration().getPropsWithPrefix(prefix)
+        found |= {f"{prefix}{name}": str(some[name]) for name in some}
+    return HadoopSettings(found)
 
 
 REDACTION = "spark.sql.redaction.options.regex"

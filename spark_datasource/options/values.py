@@ -14,8 +14,9 @@ from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
 
 from spark_datasource.failures import USE_VIEW
+from spark_datasource.options.hadoop import HadoopSettings
 from spark_datasource.options.names import parse_name, parse_names
-from spark_datasource.options.storage import NO_STORAGE, PREFIX, S3aSettings, Storage, storage_for
+from spark_datasource.options.storage import NO_STORAGE, PREFIX, Storage, storage_for
 from spark_datasource.worker.logs import absolute
 from txnformat.digits import whole
 from txnformat.errors import InvalidInputError
@@ -262,10 +263,10 @@ def _names(options: Mapping[str, Option]) -> dict[str, str]:
     }
 
 
-def storage_of(found: OptionValues, path: str, s3a: S3aSettings | None) -> Storage:
+def storage_of(found: OptionValues, path: str, hadoop: HadoopSettings | None) -> Storage:
     """Return the storage options for a path; what is wrong with them is a problem."""
     try:
-        return storage_for(path, found.storage(), s3a)
+        return storage_for(path, found.storage(), hadoop)
     except InvalidInputError as error:
         found.problems.extend(error.problems)
         return NO_STORAGE

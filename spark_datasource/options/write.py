@@ -15,7 +15,7 @@ from spark_datasource.options.declared import (
     field_values,
 )
 from spark_datasource.options.delegation import delegated_by
-from spark_datasource.options.storage import S3aSettings
+from spark_datasource.options.hadoop import HadoopSettings
 from spark_datasource.options.values import OptionValues, storage_of
 from txnformat.core.intents import AppRef
 from txnformat.errors import TxnLogError
@@ -48,7 +48,7 @@ def parse_write_options(
     options: Mapping[str, str],
     columns: Sequence[str] = (),
     *,
-    s3a: S3aSettings | None = None,
+    hadoop: HadoopSettings | None = None,
     case_sensitive: bool = False,
 ) -> WriteOptions:
     """Return the options of a write.
@@ -59,7 +59,7 @@ def parse_write_options(
     """
     others, delegation = delegated_by(options)
     found = OptionValues(others, WRITE, {"reads": READ, "streaming writes": STREAM_WRITE}, LATER)
-    values = _write_values(found, columns, s3a)
+    values = _write_values(found, columns, hadoop)
     app = _app(found, values["topic"])
     found.finish()
     return WriteOptions(app=app, delegation=delegation, case_sensitive=case_sensitive, **values)
@@ -69,12 +69,12 @@ def parse_stream_write_options(
     options: Mapping[str, str],
     columns: Sequence[str] = (),
     *,
-    s3a: S3aSettings | None = None,
+    hadoop: HadoopSettings | None = None,
     case_sensitive: bool = False,
 ) -> StreamWriteOptions:
     """Return the options of a streaming write; otherwise as :func:`parse_write_options`."""
     found = OptionValues(options, STREAM_WRITE, {"reads": READ, "batch writes": WRITE}, LATER)
-    values = _write_values(found, columns, s3a)
+    values = _write_values(found, columns, hadoop)
     if values["topic"] is None:
         # A column may hold anything at any time, and a stream runs unwatched: a name mistyped once makes no topic.
         values.setdefault("create_topics", False)
@@ -83,11 +83,13 @@ def parse_stream_write_options(
     return StreamWriteOptions(write=WriteOptions(case_sensitive=case_sensitive, **values), **own)
 
 
-def _write_values(found: OptionValues, columns: Sequence[str], s3a: S3aSettings | None) -> dict[str, Any]:
+def _write_values(
+    found: OptionValues, columns: Sequence[str], hadoop: HadoopSettings | None
+) -> dict[str, Any]:
     values = field_values(found, WriteOptions)
     routed = not found.has("topic") and [name.lower() for name in columns].count("topic") == 1
     values["topic"] = None if routed else _topic(found, found.text("topic"))
-    values["storage"] = storage_of(found, values["path"], s3a)
+    values["storage"] = storage_of(found, values["path"], hadoop)
     return values
 
 

@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 
 from spark_datasource.failures import clean_errors, clean_iterator, unsupported
 from spark_datasource.options.declared import Order, ReadOptions
+from spark_datasource.options.hadoop import HadoopSettings
 from spark_datasource.options.read import parse_read_options
-from spark_datasource.options.storage import S3aSettings
 from spark_datasource.read.planning import plan_commits, plan_offsets, splits_of, topic_read
 from spark_datasource.read.split_reader import read_split
 from spark_datasource.read.splits import Split, TopicPlan, TopicRead
@@ -56,9 +56,11 @@ _NO_LIMITS: Limits = (None, None)
 class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
     """Reads topics as they grow. ``schema``: the one that Spark expects for as long as the query runs."""
 
-    def __init__(self, raw_options: Mapping[str, str], s3a: S3aSettings | None, schema: StructType) -> None:
+    def __init__(
+        self, raw_options: Mapping[str, str], hadoop: HadoopSettings | None, schema: StructType
+    ) -> None:
         self._raw_options = dict(raw_options)
-        self._s3a = s3a
+        self._hadoop = hadoop
         self._schema = schema
         self._parsed: ReadOptions | None = None
         self._followed: FollowedLog | None = None
@@ -72,7 +74,7 @@ class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
 
     def __getstate__(self) -> dict[str, Any]:
         # Tasks need no more than that; what is open stays in the driver's process.
-        return {"args": (self._raw_options, self._s3a, self._schema)}
+        return {"args": (self._raw_options, self._hadoop, self._schema)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(*state["args"])  # type: ignore[misc]
@@ -160,7 +162,7 @@ class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
     @property
     def _options(self) -> ReadOptions:
         if self._parsed is None:
-            parsed = parse_read_options(self._raw_options, self._s3a)
+            parsed = parse_read_options(self._raw_options, self._hadoop)
             parsed.check_stream()
             if not HAS_LIMITS and (parsed.rows_per_trigger_max or parsed.bytes_per_trigger_max):
                 raise unsupported("a limit per trigger is", "it needs Spark 4.2 or later")

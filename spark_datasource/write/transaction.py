@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 from spark_datasource.options.delegation import TRANSACTION, transaction_option
-from spark_datasource.options.storage import s3a_settings, storage_for
+from spark_datasource.options.storage import hadoop_settings, storage_for
 from spark_datasource.worker.logs import COMMIT_TRIES_MAX, absolute, held_entry
 from spark_datasource.write.transaction_jobs import (
     ENTER,
@@ -48,7 +48,7 @@ from txnformat.errors import (
     TxnLogError,
 )
 from txnformat.log import TxnLog
-from txnformat.store.open import check_options
+from txnformat.store.open import check_options, is_remote
 from writers.inputs import AckSource
 from writers.job import Delegation, JobProducer
 from writers.transaction import CommitInfo, ProducerStatus
@@ -92,7 +92,7 @@ class SparkTransaction:
     version : int, optional
         Which run of the job this is, 0 to 2^63 - 1, of any integer type; must grow. In ``foreachBatch``: the batch's number.
     storage_options : mapping of str to str, optional
-        Credentials, endpoint, … of S3; by default Spark's own settings of s3a, and the environment. The Spark jobs get them.
+        Credentials, endpoint, … of a remote store; by default Spark's own settings of its connector, and the environment. The Spark jobs get them.
     deferred_timeout_ms : int
         How long the transaction may stay open after its last write before any client may abort it; 1 to 7 days.
 
@@ -129,8 +129,8 @@ class SparkTransaction:
             raise InvalidInputError(problems, kind="invalid-spark-transaction")
         check_options(storage_options)
         self._path = absolute(os.fspath(root))
-        s3a = s3a_settings(spark) if self._path.lower().startswith("s3") else None
-        self._storage = storage_for(self._path, storage_options or {}, s3a)
+        hadoop = hadoop_settings(spark) if is_remote(self._path) else None
+        self._storage = storage_for(self._path, storage_options or {}, hadoop)
         self._id = transactional_id_of(app_id)
         self._app = None if version is None else AppRef(NAMESPACE, app_id, operator.index(version))
         self._timeout_ms = deferred_timeout_ms

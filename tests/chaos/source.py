@@ -63,7 +63,7 @@ class ChaosSource(TxnLogDataSource):
         if self._control is None:
             return super().streamReader(schema)
         return ChaosStreamReader(
-            self._control, self._broken, TxnLogStreamReader(self.options, self.s3a, schema)
+            self._control, self._broken, TxnLogStreamReader(self.options, self.hadoop, schema)
         )
 
     def _reach_plan(self, control: str) -> None:
@@ -139,7 +139,7 @@ class ChaosStreamReader(TxnLogStreamReader):
     def __init__(self, control: str, broken: str | None, inner: TxnLogStreamReader) -> None:
         self._control = control
         self._broken = broken
-        super().__init__(inner._raw_options, inner._s3a, inner._schema)
+        super().__init__(inner._raw_options, inner._hadoop, inner._schema)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "chaos": (self._control, self._broken)}

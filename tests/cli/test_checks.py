@@ -94,6 +94,7 @@ def test_a_healthy_place_has_no_problem(txnlog: Command, orders: TxnLog) -> None
         "pyarrow",
         "pyspark",
         "s3fs",
+        "obstore",
         "reachable",
         "clock",
         "open",
@@ -214,6 +215,9 @@ def test_a_slow_store_is_told(delay_ms: int, status: Status) -> None:
         ({"pyarrow": "26.0", "pandas": "3.1.1"}, None, set(), set()),
         ({"pyarrow": "26.0"}, "s3://bucket/log", {"s3fs"}, set()),
         ({"pyarrow": "26.0"}, "s3a://bucket/log", {"s3fs"}, set()),
+        ({"pyarrow": "26.0"}, "gs://bucket/log", {"obstore"}, set()),
+        ({"pyarrow": "26.0"}, "abfss://c@a.dfs.core.windows.net/log", {"obstore"}, set()),
+        ({"pyarrow": "26.0"}, "az://c/log", {"obstore"}, set()),
         ({"pyarrow": "26.0"}, "/data/log", set(), set()),
     ],
 )

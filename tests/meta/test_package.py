@@ -91,7 +91,7 @@ TxnLog.open("s3://bucket/log")
         line for line in done.stderr.splitlines() if line.startswith("txnformat.errors.UnsupportedStoreError")
     )
     assert message.endswith(
-        "S3 needs a package that is not installed: botocore: scheme=`s3`; pip install 'txnlog[s3]' for the Python that runs this; "
+        "s3:// needs a package that is not installed: botocore: scheme=`s3`; pip install 'txnlog[s3]' for the Python that runs this; "
         "for Spark on its executors, too"
     )
 

@@ -89,9 +89,13 @@ def test_pip_refuses_a_file_with_another_hash(tmp_path: Path) -> None:
 def test_every_dependency_has_a_lower_bound_and_they_are_run() -> None:
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg", encoding="utf-8")
-    lines = [*config["options"]["install_requires"].split(), *config["options.extras_require"]["s3"].split()]
+    lines = [
+        *config["options"]["install_requires"].split(),
+        *config["options.extras_require"]["s3"].split(),
+        *config["options.extras_require"]["azure"].split(),
+    ]
     assert len(lowest()) == len(lines), "each needs name>=version"
-    assert {"aiohttp", "botocore", "aiobotocore", "fsspec", "s3fs", "numpy"} <= lowest().keys()
+    assert {"aiohttp", "botocore", "aiobotocore", "fsspec", "s3fs", "obstore", "numpy"} <= lowest().keys()
     assert all((ROOT / test).exists() for test in TESTS)
     assert "tests.lowest" in (ROOT / "Makefile").read_text(encoding="utf-8")
 

@@ -3,7 +3,7 @@
 * ``base``: the interface: conditional create, ranged reads, listings, streamed uploads. Start reading here.
 * ``open``: from a path or URL to the store that serves it; the only function that other rooms need for that is :func:`open_store`.
 * ``local`` with ``posix``, ``directories`` and ``beneath``: a directory of a local file system, durable before an answer, and never left by a link.
-* ``s3``: a bucket; ``memory``: a dictionary, for tests and simulations.
+* ``s3``: a bucket; ``cloud``: Azure and Google; ``options``: what their storage options share; ``memory``: a dictionary, for tests and simulations.
 * ``wrapped`` is the base of stores in front of others, ``patient`` repeats their reads.
 * ``probe`` tries whether a store keeps its promise of one winner; ``requests`` and ``object_sizes`` classify keys; ``writer`` is shared by all uploads.
 * ``age``, ``versions``, ``unfinished`` and ``secrets``: times of objects, old versions, uploads that never ended, masked texts.

@@ -6,6 +6,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -17,15 +18,17 @@ from txnformat.forking import renewed
 from txnformat.store.base import ObjectStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
-from txnformat.store.s3.options import shown_name
+from txnformat.store.options import shown_name
 from txnformat.store.secrets import masked
 
 __all__ = [
     "LOCAL_OPTION",
+    "REMOTE",
     "Location",
     "as_store",
     "check_store",
     "follows_symlinks",
+    "is_remote",
     "open_store",
     "reopening",
 ]
@@ -41,7 +44,18 @@ _OF_STORES = ("get", "get_range", "head", "create", "put", "list")
 
 # Hadoop writes one slash (file:/tmp/log, dbfs:/log), all others two.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
-_S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
+REMOTE: dict[str, str] = {
+    **dict.fromkeys(("s3", "s3a", "s3n"), "s3"),
+    **dict.fromkeys(("abfs", "abfss", "az"), "azure"),
+    "gs": "gcs",
+}
+"""Kinds of remote stores by the scheme of a URL; a kind is also the extra that brings its client."""
+_ADAPTERS = {
+    "s3": ("txnformat.store.s3.store", "S3Store"),
+    "azure": ("txnformat.store.cloud.azure", "AzureStore"),
+    "gcs": ("txnformat.store.cloud.gcs", "GcsStore"),
+}
+"""Module and class: heavy, and of no use to those who stay local."""
 
 _memory_lock = renewed(globals(), "_memory_lock", threading.Lock)
 _memory_stores: WeakValueDictionary[str, MemoryStore] = WeakValueDictionary()
@@ -59,10 +73,11 @@ def open_store(
     """Return the store at ``location``. No IO: whether anything is there shows at the first request.
 
     ``location``: a path (relative ones count from the current directory), ``file:///path``, ``file:/path``,
-    ``s3://bucket/path`` (also ``s3a://`` and ``s3n://``), or, for tests within one process, ``memory://name``: the same
-    store for the same name while anything holds it. ``clock``: where the store's time comes from, for a store without a
-    clock of its own; else the own time. ``storage_options``: credentials, endpoint, … of S3; of a local disk
-    ``follow_symlinks`` (docs/storage.md). Raises UnsupportedStoreError: no adapter for this scheme; InvalidInputError: no
+    ``s3://bucket/path`` (also ``s3a://`` and ``s3n://``), ``gs://bucket/path``,
+    ``abfss://container@account.dfs.core.windows.net/path`` (also ``abfs://``), ``az://container/path``, or, for tests within one
+    process, ``memory://name``: the same store for the same name while anything holds it. ``clock``: where the store's time
+    comes from, for a store without a clock of its own; else the own time. ``storage_options``: credentials, endpoint, … of a
+    remote store; of a local disk ``follow_symlinks`` (docs/storage.md). Raises UnsupportedStoreError: no adapter for this scheme; InvalidInputError: no
     location at all, or an unknown or unfit storage option.
     """
     if not isinstance(location, str | Path):
@@ -72,8 +87,8 @@ def open_store(
     _check_no_mount(text)
     match = None if isinstance(location, Path) else _SCHEME.match(text)
     scheme = "file" if match is None else match[1].lower()
-    if scheme in _S3_SCHEMES:
-        return _s3_store(text, clock, storage_options)
+    if scheme in REMOTE:
+        return _remote_store(scheme, text, clock, storage_options)
     if scheme == "file":
         follow = follows_symlinks(storage_options or {})
         return _local_store(_file_path(text) if match else text, clock, follow)
@@ -82,24 +97,49 @@ def open_store(
             raise _no_option(storage_options, scheme)
         return _memory_store(text[match.end() :].lstrip("/"), clock)
     raise UnsupportedStoreError(
-        f"there is no adapter for {scheme}:// yet",
-        hint="use s3://bucket/path, a path on a local disk or file:///path",
+        f"there is no adapter for {scheme}://",
+        hint=_OTHER_NAMES.get(
+            scheme,
+            "use s3://bucket/path, gs://bucket/path, abfss://container@account.dfs.core.windows.net/path, "
+            "az://container/path, a path on a local disk or file:///path",
+        ),
         scheme=scheme,
     )
 
 
-def _s3_store(text: str, clock: Clock | None, options: Mapping[str, str] | None) -> ObjectStore:
+_OTHER_NAMES = {
+    **dict.fromkeys(
+        ("wasb", "wasbs", "azure", "adl"), "write it as abfss://container@account.dfs.core.windows.net/path"
+    ),
+    "gcs": "write it as gs://bucket/path",
+}
+"""Hints about the schemes of other tools for stores that have an adapter."""
+
+
+def _remote_store(
+    scheme: str, text: str, clock: Clock | None, options: Mapping[str, str] | None
+) -> ObjectStore:
+    extra = REMOTE[scheme]
+    module, name = _ADAPTERS[extra]
     try:
-        from txnformat.store.s3.store import S3Store  # heavy, and of no use to those who stay local
+        if extra != "s3":
+            import_module("obstore")
+        adapter = import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("txnformat"):
             raise
         raise UnsupportedStoreError(
-            f"S3 needs a package that is not installed: {error.name.partition('.')[0]}",
-            hint="pip install 'txnlog[s3]' for the Python that runs this; for Spark on its executors, too",
-            scheme="s3",
+            f"{scheme}:// needs a package that is not installed: {error.name.partition('.')[0]}",
+            hint=f"pip install 'txnlog[{extra}]' for the Python that runs this; for Spark on its executors, too",
+            scheme=scheme,
         ) from None
-    return S3Store(text, options, clock)
+    store: ObjectStore = getattr(adapter, name)(text, options, clock)
+    return store
+
+
+def is_remote(location: str) -> bool:
+    """Return whether a location is in a remote store: one with credentials and an endpoint."""
+    return location.partition("://")[0].lower() in REMOTE
 
 
 def _check_no_mount(text: str) -> None:
@@ -110,10 +150,25 @@ def _check_no_mount(text: str) -> None:
         raise UnsupportedStoreError(
             f"{'/' + mount[1] if mount else 'dbfs:/'} is a mount without hard links, so that a name cannot be taken "
             "exactly once",
-            hint="use the cloud URI behind it: s3://bucket/path (DESCRIBE EXTERNAL LOCATION or "
-            "dbutils.fs.mounts() show it)",
+            hint=_behind(path, mount),
             scheme="dbfs" if mount is None else "file",
         )
+
+
+def _behind(path: str, mount: re.Match[str] | None) -> str:
+    """Return how to find the URI of the cloud behind a mount, by the names in its path."""
+    parts = [part for part in path[mount.end() :].split("/") if part] if mount else []
+    if mount and mount[1] == "Volumes" and len(parts) >= 3:
+        name, rest = ".".join(f"`{part}`" for part in parts[:3]), "/".join(parts[3:])
+        told = f"DESCRIBE VOLUME {name} shows it as storage_location" + (f"; add /{rest}" if rest else "")
+    elif mount and mount[1] == "Volumes":
+        told = "DESCRIBE VOLUME shows it as storage_location"
+    else:
+        told = "dbutils.fs.mounts() or DESCRIBE EXTERNAL LOCATION show it"
+    return (
+        "use the cloud URI behind it: s3://bucket/path, gs://bucket/path or "
+        f"abfss://container@account.dfs.core.windows.net/path; {told}"
+    )
 
 
 def _file_path(text: str) -> str:
@@ -155,7 +210,7 @@ def _no_option(names: Iterable[str], scheme: str) -> InvalidInputError:
     return InvalidInputError(
         [f"there is no storage option {shown_name(name)} of {scheme}://" for name in names],
         kind="invalid-storage-option",
-        hint=f"these storage options are for s3://{others}",
+        hint=f"these storage options are for s3://, gs://, abfss:// and az://{others}",
     )
 
 

@@ -53,6 +53,7 @@ _NAMED = re.compile(
     \s*b?['"]?)([^\s'"<>&,;)}/]{4}[^\s'"<>&,;)}]*)""",
     re.IGNORECASE | re.VERBOSE,
 )
+_SAS = re.compile(r"([?&]sig=|\bsig=)[A-Za-z0-9%+/=]{8,}")
 _CREDENTIAL = re.compile(r"(Credential=)[^/\s,]+", re.IGNORECASE)
 _USER = re.compile(r"(\w://)[^\s/@'\":]*:(?!\d{1,5}/)[^\s@'\"]*@")
 
@@ -132,6 +133,7 @@ def masked(text: str) -> str:
         for form in {value, quote(value, safe=""), quote(value)}:
             text = hidden(text, form)
     text = _CREDENTIAL.sub(rf"\1{MASK}", text)
+    text = _SAS.sub(rf"\1{MASK}", text)
     text = _NAMED.sub(rf"\1{MASK}", text)
     return _USER.sub(rf"\1{MASK}@", text)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from txnformat.store.s3.options import shown_name
+from txnformat.store.options import shown_name
 
 if TYPE_CHECKING:
     from txnformat.core.state import LogState

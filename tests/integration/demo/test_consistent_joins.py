@@ -123,7 +123,4 @@ def test_a_short_run_ends_complete_and_no_join_at_one_entry_is_torn(
     said = capsys.readouterr().out
     assert said.count("the writer was killed 1 times") == 2
     assert "torn per 10,000" in said
-    picture = (tmp_path / "out" / "joins.svg").read_text(encoding="utf-8")
-    assert "Delta, two tables" in picture
-    assert "txnlog, two topics" in picture
-    assert " of " in picture
+    assert (tmp_path / "out" / "joins.png").read_bytes().startswith(b"\x89PNG")

@@ -10,13 +10,94 @@ from typing import Any
 import numpy as np
 import pytest
 
+from spark_datasource.options.hadoop import HadoopSettings
 from spark_datasource.options.read import parse_read_options
-from spark_datasource.options.storage import NO_STORAGE, S3aSettings, storage_for
+from spark_datasource.options.storage import NO_STORAGE, storage_for
 from spark_datasource.options.write import parse_write_options
 from spark_datasource.write.transaction import SparkTransaction
 from txnformat.errors import InvalidInputError
 
 KEYS = {"access.key": "K", "secret.key": "SECRET"}
+
+
+def _s3a(settings: dict[str, str]) -> HadoopSettings:
+    return HadoopSettings({f"fs.s3a.{name}": value for name, value in settings.items()})
+
+
+HOST = "account.dfs.core.windows.net"
+OAUTH = {
+    "fs.azure.account.auth.type": "OAuth",
+    "fs.azure.account.oauth2.client.id": "ID",
+    "fs.azure.account.oauth2.client.secret": "SECRET",
+    "fs.azure.account.oauth2.client.endpoint": "https://login.microsoftonline.com/TENANT/oauth2/token",
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, {}),
+        (
+            {f"fs.azure.account.key.{HOST}": "S0VZ", "fs.azure.account.key": "T1RIRVI="},
+            {"account_key": "S0VZ"},
+        ),
+        ({"fs.azure.account.key": "S0VZ"}, {"account_key": "S0VZ"}),
+        ({"fs.azure.account.key.other.dfs.core.windows.net": "S0VZ"}, {}),
+        (
+            {
+                f"fs.azure.account.auth.type.{HOST}": "SAS",
+                f"fs.azure.sas.fixed.token.{HOST}": "?sv=1&sig=x",
+                "fs.azure.account.key": "S0VZ",
+            },
+            {"sas_token": "?sv=1&sig=x"},
+        ),
+        (
+            OAUTH,
+            {
+                "client_id": "ID",
+                "client_secret": "SECRET",
+                "tenant_id": "TENANT",
+                "authority_host": "https://login.microsoftonline.com",
+            },
+        ),
+        ({name: value for name, value in OAUTH.items() if "secret" not in name}, {}),
+        ({"fs.azure.account.auth.type": "Custom"}, {}),
+    ],
+)
+def test_settings_of_azure(settings: dict[str, str], expected: dict[str, str]) -> None:
+    found = storage_for(f"abfss://container@{HOST}/log", {}, HadoopSettings(settings))
+    assert found.options() == expected
+    own = storage_for(f"abfss://container@{HOST}/log", {"token": "OWN"}, HadoopSettings(settings))
+    assert own.options() == {"token": "OWN"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"fs.gs.auth.service.account.json.keyfile": "/k.json"}, {"service_account_file": "/k.json"}),
+        (
+            {
+                "google.cloud.auth.service.account.json.keyfile": "/k.json",
+                "fs.gs.storage.root.url": "http://127.0.0.1:9/",
+            },
+            {"service_account_file": "/k.json", "endpoint_url": "http://127.0.0.1:9/"},
+        ),
+        ({"fs.gs.storage.root.url": "https://storage.googleapis.com/"}, {}),
+        ({"fs.gs.auth.type": "APPLICATION_DEFAULT"}, {}),
+    ],
+)
+def test_settings_of_google(settings: dict[str, str], expected: dict[str, str]) -> None:
+    assert storage_for("gs://bucket/log", {}, HadoopSettings(settings)).options() == expected
+
+
+def test_credentials_of_the_connectors_go_to_no_other_endpoint() -> None:
+    for path, settings in (
+        (f"abfss://container@{HOST}/log", {"fs.azure.account.key": "S0VZ"}),
+        ("gs://bucket/log", {"fs.gs.auth.service.account.json.keyfile": "/k.json"}),
+    ):
+        with pytest.raises(InvalidInputError, match="other than"):
+            storage_for(path, {"endpoint_url": "http://evil:9"}, HadoopSettings(settings))
+    assert "S0VZ" not in repr(HadoopSettings({"fs.azure.account.key": "S0VZ"}))
 
 
 @pytest.mark.parametrize(
@@ -57,17 +138,17 @@ KEYS = {"access.key": "K", "secret.key": "SECRET"}
     ],
 )
 def test_settings_of_s3a(settings: dict[str, str], expected: dict[str, str]) -> None:
-    assert storage_for("s3a://b/log", {}, S3aSettings(settings)).options() == expected
+    assert storage_for("s3a://b/log", {}, _s3a(settings)).options() == expected
 
 
 def test_a_bucket_may_have_dots_in_its_name() -> None:
-    settings = S3aSettings({"bucket.a.b.c.access.key": "K", "bucket.a.b.c.secret.key": "S"})
+    settings = _s3a({"bucket.a.b.c.access.key": "K", "bucket.a.b.c.secret.key": "S"})
     assert storage_for("s3://a.b.c/log", {}, settings).options() == {"key": "K", "secret": "S"}
     assert storage_for("s3://a.b/log", {}, settings).options() == {}
 
 
 def test_a_jobs_own_options_go_first_and_credentials_are_never_mixed() -> None:
-    settings = S3aSettings({**KEYS, "session.token": "T", "endpoint": "http://minio:9000"})
+    settings = _s3a({**KEYS, "session.token": "T", "endpoint": "http://minio:9000"})
     own = {"aws_access_key_id": "OWN", "aws_secret_access_key": "OWN2"}
     assert storage_for("s3://b/x", own, settings).options() == {
         "key": "OWN",
@@ -91,7 +172,7 @@ def test_a_jobs_own_options_go_first_and_credentials_are_never_mixed() -> None:
 def test_a_job_that_names_its_own_endpoint_does_not_inherit_credentials_of_another(
     own: str, s3as: str, refused: bool
 ) -> None:
-    settings = S3aSettings({**KEYS, "session.token": "T", **({"endpoint": s3as} if s3as else {})})
+    settings = _s3a({**KEYS, "session.token": "T", **({"endpoint": s3as} if s3as else {})})
     if refused:
         with pytest.raises(InvalidInputError, match=r"storage\.key and storage\.secret") as caught:
             storage_for("s3://b/x", {"endpoint": own}, settings)
@@ -100,11 +181,11 @@ def test_a_job_that_names_its_own_endpoint_does_not_inherit_credentials_of_anoth
         assert storage_for("s3://b/x", {"endpoint": own}, settings).options()["token"] == "T"
     given = {"endpoint": own, "key": "OWN", "secret": "OWN2"}
     assert storage_for("s3://b/x", given, settings).options()["key"] == "OWN"
-    assert storage_for("s3://b/x", {"endpoint": own}, S3aSettings({})).options() == {"endpoint_url": own}
+    assert storage_for("s3://b/x", {"endpoint": own}, _s3a({})).options() == {"endpoint_url": own}
 
 
 def test_settings_of_s3a_are_nothing_to_a_local_log() -> None:
-    assert storage_for("/data/log", {}, S3aSettings(KEYS)) == NO_STORAGE
+    assert storage_for("/data/log", {}, _s3a(KEYS)) == NO_STORAGE
 
 
 def test_options_are_parsed_for_reads_and_writes_and_nothing_shows() -> None:
@@ -113,7 +194,7 @@ def test_options_are_parsed_for_reads_and_writes_and_nothing_shows() -> None:
         assert parsed.storage.options() == {"key": "KEYVALUE", "secret": "SECRETVALUE"}
         assert pickle.loads(pickle.dumps(parsed)) == parsed
         assert "VALUE" not in f"{parsed!r} {parsed.storage!r} {parsed.storage}"
-    assert "SECRET" not in repr(S3aSettings(KEYS))
+    assert "SECRET" not in repr(_s3a(KEYS))
 
 
 @pytest.mark.parametrize(

@@ -6,29 +6,22 @@ Values never show: not in reprs, not in errors. Options that are absent come fro
 
 from __future__ import annotations
 
-import difflib
 import re
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from txnformat.digits import seconds
 from txnformat.errors import InvalidInputError, StorageError
+from txnformat.store.options import own_value, parsed, same_endpoint
 from txnformat.store.secrets import CHARS_MIN, hidden, masked
 
 __all__ = [
     "OPTION_NAMES",
     "S3Options",
     "canonical",
-    "check_bundle",
     "check_environment",
     "own_endpoint",
     "parse_s3_options",
-    "same_endpoint",
-    "shown_name",
 ]
 
 _ALIASES = {
@@ -55,9 +48,7 @@ _ALIASES = {
 }
 
 _ADDRESSING = ("auto", "path", "virtual")
-_AWS_HOST = re.compile(r"(?:.+\.)?amazonaws\.com(?:\.cn)?")
 _REGION = re.compile(r"(?!-)(?![0-9]+\Z)[A-Za-z0-9-]{1,63}(?<!-)")  # what botocore takes
-_ENDPOINT = re.compile(r"https?://[A-Za-z0-9._\-\[\]:]+(/[A-Za-z0-9._~/\-]*)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,58 +116,18 @@ def parse_s3_options(options: Mapping[Any, Any]) -> S3Options:
 
     Raises InvalidInputError of kind ``invalid-storage-option``: every problem.
     """
-    found: dict[str, Any] = {}
     problems: list[str] = []
-    for given, value in options.items():
-        name = str(given).lower()
-        name = _ALIASES.get(name, name)
-        if name not in OPTION_NAMES:
-            problems.append(_unknown(str(given)))
-        elif not isinstance(value, str):
-            problems.append(f"storage option {name} is {type(value).__name__}; use text")
-        elif found.get(name, value) != value:
-            problems.append(f"storage option {name} is given twice, with two values")
-        elif value.strip():
-            found[name] = value.strip()
-    parsed = {name: _value(name, text, problems) for name, text in found.items()}
-    if ("key" in parsed) != ("secret" in parsed):
+    found = parsed(OPTION_NAMES, _ALIASES, options, problems)
+    values = {name: _value(name, text, problems) for name, text in found.items()}
+    if ("key" in values) != ("secret" in values):
         problems.append("give the storage options key and secret both, or neither")
-    if "token" in parsed and "key" not in parsed:
+    if "token" in values and "key" not in values:
         problems.append("storage option token needs key and secret")
-    if parsed.get("anon") and parsed.keys() & {"key", "profile"}:
+    if values.get("anon") and values.keys() & {"key", "profile"}:
         problems.append("storage option anon excludes key, secret, token and profile")
     if problems:
         raise InvalidInputError(problems, kind="invalid-storage-option")
-    return S3Options(**parsed)
-
-
-_NAME = re.compile(r"[A-Za-z_.\-]{1,32}")
-
-
-def shown_name(name: str) -> str:
-    """Return the name of an option for a message; one that looks like no name may be a secret with ``=`` behind it."""
-    return (
-        repr(name) if _NAME.fullmatch(name) else "of that name (it looks like no name, so it is not repeated)"
-    )
-
-
-def same_endpoint(one: str | None, other: str | None) -> bool:
-    """Return whether two endpoints are one, as far as credentials go: scheme, host and port; all of AWS are one."""
-    return _origin(one) == _origin(other)
-
-
-def _origin(endpoint: str | None) -> tuple[str, str, int | None]:
-    if not endpoint:
-        return "", "aws", None
-    parts = urlsplit(endpoint.lower())
-    host = parts.hostname or ""
-    try:
-        port = parts.port
-    except ValueError:  # the client says what is wrong with it
-        port = -1
-    if _AWS_HOST.fullmatch(host):
-        return "", "aws", None
-    return parts.scheme, host, port or {"http": 80, "https": 443}.get(parts.scheme)
+    return S3Options(**values)
 
 
 def own_endpoint(environment: Mapping[str, str]) -> str | None:
@@ -203,67 +154,17 @@ def check_environment(options: S3Options, environment: Mapping[str, str]) -> Non
         )
 
 
-def _has_host(endpoint: str) -> bool:
-    """Return whether an endpoint has a host, and a port that can be."""
-    try:
-        parts = urlsplit(endpoint)
-        return bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-
-
-def check_bundle(options: S3Options) -> None:
-    """Refuse a CA bundle that is not there, or holds no certificate, before anything is sent. Its path does not show.
-
-    Raises StorageError of kind ``invalid-storage-option``.
-    """
-    if isinstance(options.verify, bool) or Path(options.verify).is_dir():
-        return
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(options.verify)
-    except (OSError, ValueError) as error:
-        raise StorageError(
-            "the storage option verify must be true, false, or the path of a readable CA bundle",
-            kind="invalid-storage-option",
-            hint="name a file with certificates in PEM, or leave it out; nothing was sent",
-            cause=type(error).__name__
-            if not isinstance(error, OSError)
-            else error.strerror or type(error).__name__,
-        ) from None
-
-
-def _unknown(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        return f"there is no storage option {shown_name(name)}; there are {', '.join(OPTION_NAMES)}"
-    nearest = difflib.get_close_matches(name.lower(), [*OPTION_NAMES, *_ALIASES], n=1)
-    advice = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(OPTION_NAMES)}"
-    return f"there is no storage option {shown_name(name)}; {advice}"
-
-
 def _value(name: str, text: str, problems: list[str]) -> Any:
     """Return the value that ``text`` stands for; what is wrong goes to ``problems``, without the text."""
     match name:
         case "anon" | "requester_pays" | "region_redirect":
-            if text.lower() not in ("true", "false"):
-                problems.append(f"storage option {name} must be true or false")
-            return text.lower() == "true"
-        case "verify":
-            return {"true": True, "false": False}.get(text.lower(), text)
+            return own_value("true-or-false", name, text, problems)
         case "connect_timeout_s" | "read_timeout_s" | "request_timeout_s":
-            found = seconds(text)
-            if found is None or not 0.0 < found <= 3600.0:
-                problems.append(f"storage option {name} must be a number of seconds, above 0, at most 3600")
-            return found
+            return own_value("seconds", name, text, problems)
         case "addressing_style":
             if text.lower() not in _ADDRESSING:
                 problems.append(f"storage option {name} must be one of {', '.join(_ADDRESSING)}")
             return text.lower()
-        case "endpoint_url":
-            if not _ENDPOINT.fullmatch(text) or not _has_host(text):
-                problems.append(
-                    "storage option endpoint_url must be http://host[:port] or https://host[:port]"
-                )
-            return text.rstrip("/")
         case "region":
             if not _REGION.fullmatch(text):
                 problems.append(
@@ -271,4 +172,4 @@ def _value(name: str, text: str, problems: list[str]) -> Any:
                 )
             return text
         case _:
-            return text
+            return own_value(name, name, text, problems)

@@ -59,7 +59,7 @@ def check_packages(version_of: Versions, root: str | None) -> list[Check]:
         found = f"{pandas}: PySpark does not fully support pandas 3 yet"
         fix = "for toPandas() and pandas UDFs: pip install 'pandas<3'; txnlog itself hands Spark Arrow data"
         checks.append(AREA.warning("pandas", found, fix))
-    checks.append(_check_s3fs(version_of("s3fs"), root))
+    checks += [_check_client(version_of, root, *client) for client in _CLIENTS]
     return checks
 
 
@@ -69,14 +69,23 @@ def _check_pyarrow(version: str | None) -> Check:
     return AREA.ok("pyarrow", version)
 
 
-def _check_s3fs(version: str | None, root: str | None) -> Check:
-    needed = root is not None and re.match(r"s3[an]?://", root) is not None
-    found = version or "not installed: needed for s3:// only"
-    return (
-        AREA.problem("s3fs", found, "pip install 'txnlog[s3]'")
-        if version is None and needed
-        else AREA.ok("s3fs", found)
-    )
+_CLIENTS = (
+    ("s3fs", "s3", r"s3[an]?://", "s3://"),
+    ("obstore", "azure", r"(?:abfss?|az|gs)://", "abfss://, az:// and gs://"),
+)
+"""Package, an extra that brings it, and which roots need it, as a pattern and for people."""
+
+
+def _check_client(
+    version_of: Versions, root: str | None, package: str, extra: str, schemes: str, shown: str
+) -> Check:
+    version = version_of(package)
+    needed = root is not None and re.match(schemes, root) is not None
+    found = version or f"not installed: needed for {shown} only"
+    if version is None and needed:
+        extra = "gcs" if root is not None and root.startswith("gs:") else extra
+        return AREA.problem(package, found, f"pip install 'txnlog[{extra}]'")
+    return AREA.ok(package, found)
 
 
 def check_java(environment: Mapping[str, str]) -> Check:

@@ -1,0 +1,135 @@
+"""Shared parts of the storage options of all remote stores: how names and texts become values, without a value ever showing."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import ssl
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from txnformat.digits import seconds
+from txnformat.errors import StorageError
+
+__all__ = ["check_bundle", "own_value", "parsed", "same_endpoint", "shown_name"]
+
+_NAME = re.compile(r"[A-Za-z_.\-]{1,32}")
+_ENDPOINT = re.compile(r"https?://[A-Za-z0-9._\-\[\]:]+(/[A-Za-z0-9._~/\-]*)?")
+_AWS_HOST = re.compile(r"(?:.+\.)?amazonaws\.com(?:\.cn)?")
+
+
+def parsed(
+    names: Iterable[str], aliases: Mapping[str, str], options: Mapping[Any, Any], problems: list[str]
+) -> dict[str, str]:
+    """Return the texts of options under their own names; empty ones are left out, and what is wrong goes to ``problems``."""
+    known = list(names)
+    found: dict[str, str] = {}
+    for given, value in options.items():
+        name = str(given).lower()
+        name = aliases.get(name, name)
+        if name not in known:
+            problems.append(_unknown(str(given), known, aliases))
+        elif not isinstance(value, str):
+            problems.append(f"storage option {name} is {type(value).__name__}; use text")
+        elif found.get(name, value) != value:
+            problems.append(f"storage option {name} is given twice, with two values")
+        elif value.strip():
+            found[name] = value.strip()
+    return found
+
+
+def own_value(
+    kind: str,
+    name: str,
+    text: str,
+    problems: list[str],
+) -> Any:
+    """Return the value that ``text`` stands for; what is wrong goes to ``problems``, without the text.
+
+    ``kind``: ``true-or-false``, ``seconds``, ``endpoint_url`` or ``verify``; of any other the text is the value.
+    """
+    match kind:
+        case "true-or-false":
+            if text.lower() not in ("true", "false"):
+                problems.append(f"storage option {name} must be true or false")
+            return text.lower() == "true"
+        case "verify":
+            return {"true": True, "false": False}.get(text.lower(), text)
+        case "seconds":
+            found = seconds(text)
+            if found is None or not 0.0 < found <= 3600.0:
+                problems.append(f"storage option {name} must be a number of seconds, above 0, at most 3600")
+            return found
+        case "endpoint_url":
+            if not _ENDPOINT.fullmatch(text) or not _has_host(text):
+                problems.append(
+                    "storage option endpoint_url must be http://host[:port] or https://host[:port]"
+                )
+            return text.rstrip("/")
+        case _:
+            return text
+
+
+def shown_name(name: str) -> str:
+    """Return the name of an option for a message; one that looks like no name may be a secret with ``=`` behind it."""
+    return (
+        repr(name) if _NAME.fullmatch(name) else "of that name (it looks like no name, so it is not repeated)"
+    )
+
+
+def same_endpoint(one: str | None, other: str | None) -> bool:
+    """Return whether two endpoints are one, as far as credentials go: scheme, host and port; all of AWS are one."""
+    return _origin(one) == _origin(other)
+
+
+def _origin(endpoint: str | None) -> tuple[str, str, int | None]:
+    if not endpoint:
+        return "", "aws", None
+    parts = urlsplit(endpoint.lower())
+    host = parts.hostname or ""
+    try:
+        port = parts.port
+    except ValueError:  # the client says what is wrong with it
+        port = -1
+    if _AWS_HOST.fullmatch(host):
+        return "", "aws", None
+    return parts.scheme, host, port or {"http": 80, "https": 443}.get(parts.scheme)
+
+
+def _has_host(endpoint: str) -> bool:
+    """Return whether an endpoint has a host, and a port that can be."""
+    try:
+        parts = urlsplit(endpoint)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def check_bundle(verify: bool | str) -> None:
+    """Refuse a CA bundle that is not there, or holds no certificate, before anything is sent. Its path does not show.
+
+    Raises StorageError of kind ``invalid-storage-option``.
+    """
+    if isinstance(verify, bool) or Path(verify).is_dir():
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(verify)
+    except (OSError, ValueError) as error:
+        raise StorageError(
+            "the storage option verify must be true, false, or the path of a readable CA bundle",
+            kind="invalid-storage-option",
+            hint="name a file with certificates in PEM, or leave it out; nothing was sent",
+            cause=type(error).__name__
+            if not isinstance(error, OSError)
+            else error.strerror or type(error).__name__,
+        ) from None
+
+
+def _unknown(name: str, known: list[str], aliases: Mapping[str, str]) -> str:
+    if not _NAME.fullmatch(name):
+        return f"there is no storage option {shown_name(name)}; there are {', '.join(known)}"
+    nearest = difflib.get_close_matches(name.lower(), [*known, *aliases], n=1)
+    advice = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(known)}"
+    return f"there is no storage option {shown_name(name)}; {advice}"
