@@ -279,6 +279,7 @@ def run_history(
     rng = random.Random(seed)
     history = History(seed, settings_of(rng))
     options = dict(storage_options or {})
+    # Its tasks upload: some of the points at which they are killed are around the request of a file.
     log = TxnLog.create(place, storage_options=options, embedding=False)
     log.create_topic(TOPIC, TOPIC_SCHEMA, partitions=history.settings["partitions"], key_columns=["key"])
     job = Job(

@@ -38,6 +38,7 @@ class Scene:
 
     def __init__(self, folder: Path, place: Cluster, **job: Any) -> None:
         self.folder = folder
+        # Its tasks upload: some of the points at which they are killed are around the request of a file.
         self.log = TxnLog.create(folder / "log", embedding=False)
         self.log.create_topic(TOPIC, TOPIC_SCHEMA, partitions=PARTITIONS, key_columns=["key"])
         self.checkpoint = folder / "checkpoint"

@@ -56,6 +56,7 @@ class World:
         """Of prepared transactions."""
         self.position = 0
         """Of the group ``g`` in partition 0 of ``keep``; the subscription ``s`` has acknowledged the records below, too."""
+        # Rows in entries would go with a seal and a truncation only: erasures and truncations would each be several tasks here.
         log = TxnLog.create(self.store, clock=self.clock, ids=DrawnIds(0), embedding=False)
         log.close()
         log = self.opened()

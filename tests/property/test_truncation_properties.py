@@ -87,7 +87,7 @@ class History:
         self.random = random
         self.clock = ManualClock()
         self.store = WithTwin(self.clock)
-        log = TxnLog.create(self.store, clock=self.clock, embedding=False)
+        log = TxnLog.create(self.store, clock=self.clock, embedding=random.random() < 0.5)
         log.upgrade()
         log.create_topic("t", NUMBERS)
         self.clients = [log]

@@ -18,7 +18,7 @@ from txnlog import TxnLog
 
 
 def test_faults_are_hit_where_they_were_armed_and_nothing_is_left(tmp_path: Path) -> None:
-    log = TxnLog.create(tmp_path / "log", embedding=False)
+    log = TxnLog.create(tmp_path / "log", embedding=False)  # a fault waits behind the request of a file
     log.create_topic(TOPIC, TOPIC_SCHEMA, partitions=2, key_columns=["key"])
     for batch in range(3):
         feed(tmp_path / "input", f"{batch}", range(batch * 100, batch * 100 + 100))

@@ -54,7 +54,7 @@ def test_a_producer_a_reader_and_spark_share_a_log_in_a_bucket(
     spark: SparkSession, server: S3Server, capfd: pytest.CaptureFixture[str]
 ) -> None:
     url = server.url("shared", "s3a")
-    with TxnLog.create(url, storage_options=server.storage_options, embedding=False) as log:
+    with TxnLog.create(url, storage_options=server.storage_options) as log:
         log.create_topic("t", NUMBERS, partitions=2)
         with Producer(log, "p") as producer:
             for first in (0, 100):
@@ -87,7 +87,7 @@ def test_a_transaction_takes_its_credentials_along_to_its_jobs_and_shows_them_no
 ) -> None:
     url = server.url("transactions", "s3a")
     frame = spark.range(10).selectExpr("id AS n")
-    with TxnLog.create(url, storage_options=server.storage_options, embedding=False) as log:
+    with TxnLog.create(url, storage_options=server.storage_options) as log:
         with SparkTransaction(spark, url, "job", 1, storage_options=server.storage_options) as txn:
             txn.write(frame, "t")
             with pytest.raises(InvalidInputError) as refused:

@@ -40,6 +40,7 @@ from txnformat.protocol.cuts import last_entry_at
 from txnformat.protocol.follow import parse_hint
 from txnformat.protocol.snapshots import create_object, write_hint
 from txnformat.protocol.truncation import Hundred, check_hundreds, check_snapshots
+from txnformat.protocol.unembedding import topics_embedded
 from txnformat.store.age import created_ms
 from txnformat.verify.report import Progress
 from txnformat.verify.requests import Requests
@@ -153,17 +154,29 @@ def checked_age_ms(older_than: object) -> int:
 
 
 def write_needed_snapshots(committer: Committer, older_than: datetime.timedelta) -> None:
-    """Write the snapshots without which the boundary cannot rise: a log with few commits would name no newer ones.
+    """Do that without which the boundary cannot rise: move rows out of old entries, and write snapshots, of which a log with few commits would name no newer ones.
 
-    Requests: those of the search for a time, and if they are needed 2 snapshots and 2 entries; so at most 2 entries for a hundred that goes.
+    Requests: those of the search for a time, and if they are needed 2 snapshots and 2 entries; so at most 2 entries for a hundred that goes. Also those of a seal and of spills, if old entries have rows that are nowhere else.
     """
     age_ms = checked_age_ms(older_than)
     state = committer.refresh()
     check_removal(state)
     old_entry = committer.read(last_entry_at(state, committer.store.store_time_ms() - age_ms))
+    _free(committer, bundle_first(old_entry + 1))
     for _ in range(2):  # the boundary is at most the second newest
         if lacks_snapshots(committer.state, old_entry):
             committer.write_snapshot()
+
+
+def _free(committer: Committer, below: int) -> None:
+    """Move embedded records out of the entries below ``below`` (exclusive): by a seal, and where an open transaction holds them back by a spill. Else it would keep the entries for as long as it is open."""
+    try:
+        if topics_embedded(committer.state, below):
+            committer.seal()
+        for topic_id in topics_embedded(committer.state, below):
+            committer.spill(topic_id)
+    except CorruptDataError as error:
+        logger.warning("entries stay, since records in them cannot be read: %s", error)
 
 
 class _Truncation:

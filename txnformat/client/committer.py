@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from _thread import allocate_lock
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NoReturn, TypeVar
 
 from txnformat.client.background import Background
@@ -64,6 +64,7 @@ from txnformat.shield import shielded
 from txnformat.store.base import ObjectStore
 from txnformat.store.probe import ensure_fit
 from txnformat.store.recent import recent_payloads
+from txnformat.types import TopicPartition
 
 __all__ = ["Committer"]
 
@@ -73,6 +74,8 @@ logger = logging.getLogger("txnlog")
 
 SNAPSHOT_PAYLOAD_BYTES, SEAL_PAYLOAD_BYTES = 8 * 2**20, 32 * 2**20
 """Bytes that a process embeds until it writes a snapshot, so that openers need not read them, and until it seals: its entries wait for that to be truncated."""
+SEAL_PAYLOADS = 1_024
+"""Entries with embedded files that a process writes until it seals: a reader fetches each of them, and decodes its files one by one."""
 
 WAKE_SECONDS = 0.5
 """How long a thread waits for its answer at a time."""
@@ -166,6 +169,7 @@ class Committer:
         self._publishing = allocate_lock()
         self._pace = Pace()  # the leader's
         self._embedded = {"snapshot": 0, "seal": 0}  # bytes since the last one of each
+        self._payloads = 0  # entries with embedded files since the last seal
         self._watch = Watch()
         # Lists and dicts are changed by single calls of C functions, so that they need no lock.
         self._queue: list[_Waiter] = []  # all that have no answer, also those that are being committed
@@ -342,6 +346,7 @@ class Committer:
         more = sum(one.action.payload_bytes for one in intents if isinstance(one.action, Write))
         for name in self._embedded:
             self._embedded[name] += more
+        self._payloads += more > 0
 
     def _maintain_if_due(self, answers: dict[str, CommitResult | TxnLogError], extents_before: int) -> None:
         """Start what keeps the log small, after the acknowledgement: a snapshot when the tail is long, a seal, a bundle."""
@@ -359,8 +364,8 @@ class Committer:
             self._embedded["snapshot"] = 0
             self._background.start("snapshot", self._write_snapshot)
         is_due = seal_due(view.state, extents_before, landed, uniform, self.settings.seal_extents)
-        if is_due or self._embedded["seal"] > SEAL_PAYLOAD_BYTES:
-            self._embedded["seal"] = 0
+        if is_due or self._embedded["seal"] > SEAL_PAYLOAD_BYTES or self._payloads > SEAL_PAYLOADS:
+            self._embedded["seal"] = self._payloads = 0
             self._background.start("seal", self.seal)
         if landed and crosses(extents_before, view.state.extents, self.settings.seal_extents):
             self._background.start("growth", self._warn_of_growth)
@@ -411,10 +416,19 @@ class Committer:
                 break
         if merge:
             self._commit_seal(self._driver.run(merge_lists(self.state)), done)
-        ends = log_ends(self.state, topic_id)
-        while self._commit_spill(self._driver.run(write_spill(self.state, self.settings.seal_extents, ends))):
-            pass
+        self._spill(log_ends(self.state, topic_id), self.settings.seal_extents)
         return done
+
+    def spill(self, topic_id: str) -> None:
+        """Spill what open transactions hold back in a topic, however little it is: embedded records there become objects. Nothing, in a log that cannot spill.
+
+        Raises CorruptDataError about a payload that cannot be read.
+        """
+        shielded(lambda: self._spill(log_ends(self.state, topic_id), 1))
+
+    def _spill(self, ends: Mapping[TopicPartition, int], bound: int) -> None:
+        while self._commit_spill(self._driver.run(write_spill(self.state, bound, ends))):
+            pass
 
     def _commit_seal(self, seal: Seal | None, done: list[Seal]) -> bool:
         if seal is None or not self._commit_written(SealSegments(seal)):

@@ -7,7 +7,7 @@ them, and each file is wholly in its rows or wholly not.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -28,10 +28,12 @@ from txnformat.store.memory import MemoryStore
 from txnformat.store.writer import HeldWriter
 from txnformat.types import FileRecord
 
-__all__ = ["KeptPayload", "as_objects", "embedded_entries", "nothing_kept", "unembed"]
+__all__ = ["KeptPayload", "as_objects", "embedded_entries", "nothing_kept", "topics_embedded", "unembed"]
 
 FILE_BATCHES_MAX = 1_024
 """Batches of one file: each is a row group of its own, and a reader parses a footer that has them all."""
+FILE_BYTES_MAX = 16 * 2**20
+"""Compressed bytes of the batches of one file, unless it has a single one: it is made in memory."""
 AT_ONCE = 64
 """Batches whose entries are read at once."""
 KEPT_BYTES_MAX = 32 * 2**20
@@ -49,6 +51,16 @@ def nothing_kept(entry: int) -> None:
 def embedded_entries(files: Iterable[FileRecord]) -> set[int]:
     """Return the entries whose payloads have some of these files."""
     return {file.place.entry for file in files if file.place is not None}
+
+
+def topics_embedded(state: LogState, below: int | None = None) -> list[str]:
+    """Return the ids of the topics of which the state names embedded files, of entries below ``below`` (exclusive), or of any."""
+    directories = {
+        file.key.partition("/")[0]
+        for file in state.files
+        if file.place is not None and (below is None or file.place.entry < below)
+    }
+    return [topic_id for topic_id, topic in state.topics.items() if topic.directory in directories]
 
 
 def unembed(
@@ -69,8 +81,7 @@ def unembed(
     changed = rows.copy()
     payloads = _Payloads(kept)
     for _, places in sorted(kinds.items()):
-        for first in range(0, len(places), FILE_BATCHES_MAX):
-            part = np.array(places[first : first + FILE_BATCHES_MAX])
+        for part in _parts(places, rows["size"]):
             wanted = [
                 (files[number], group, count)
                 for number, group, count in rows[part][["file", "row_group", "row_group_count"]].tolist()
@@ -81,6 +92,20 @@ def unembed(
             changed["row_group"][part], changed["row_group_count"][part] = np.array(groups).T
     named = set(changed["file"].tolist())
     return changed, {number: file for number, file in files.items() if number in named}
+
+
+def _parts(places: Sequence[int], sizes: Rows) -> Iterator[Rows]:
+    """Yield the places of batches, in order, as they go into one file each."""
+    part: list[int] = []
+    total = 0
+    for place in places:
+        size = int(sizes[place])
+        if part and (len(part) == FILE_BATCHES_MAX or total + size > FILE_BYTES_MAX):
+            yield np.array(part)
+            part, total = [], 0
+        part.append(place)
+        total += size
+    yield np.array(part)
 
 
 def _write(

@@ -63,7 +63,9 @@ TRUNCATION_HITS = frozenset({"boundary written", "old entry read", "truncated"})
 UPKEEP_HITS = frozenset(
     {
         "compacted by the product",
+        "begins without embedding",
         "embedded",
+        "embedded where the first entry allows it",
         "erased records",
         "erasure abandoned",
         "erasure advanced",

@@ -184,6 +184,8 @@ class _Simulation:
         """Whether files hold records, and the product looks after them."""
         self.features = (LIFECYCLE, EMBEDDING) if seed % 16 == 8 else (LIFECYCLE,)
         """Features of topics with settings. In one half of the histories with upkeep, clients embed small files in their entries."""
+        self._embedding = random.Random(f"embedding {seed}")  # its own: the rest of a history stays as it is
+        self.embedding = self._chosen_embedding()
         self.runs_ahead = seed % 16 == 9
         """Whether a clock goes wrong by years where it is the store's time."""
         self.has_snapshots = True
@@ -221,6 +223,19 @@ class _Simulation:
         self.sidecars = SidecarCache(self.world.store)
         self.writers = WRITERS_MIN if self.is_orderly or self.has_groups else rng.randint(WRITERS_MIN, 5)
         self._start_processes(past.stale if past else ())
+
+    def _chosen_embedding(self) -> str:
+        """Return when the log embeds: from its first entry on; later, when an upgrade allows it; or mixed: that depends on which process writes the first entry.
+
+        Half of the histories with upkeep never embed.
+        """
+        if EMBEDDING in self.features:
+            return self._embedding.choice(("later", "on", "mixed"))
+        return "off" if self.has_upkeep else self._embedding.choice(("off", "on", "mixed"))
+
+    def _embeds(self) -> bool:
+        """Return whether the next process asks for embedding if it writes the log's first entry."""
+        return self.embedding == "on" or (self.embedding == "mixed" and self._embedding.random() < 0.5)
 
     def _put_bundles(self, past: Past) -> None:
         """Store the bundles of the past: some of them missing, cut, changed, or those of other entries."""
@@ -275,7 +290,7 @@ class _Simulation:
                 attempts_max=1_000 if self.is_orderly else rng.choice((2, 5, 1_000)),
                 deadline_ms=rng.choice((100, 2_000, 120_000)),
                 strict_boundary=rng.random() < 0.15,
-                embedding=False,  # features come with an upgrade, in the middle of a history
+                embedding=self._embeds(),
             )
             process.actor = SimProcess(
                 world, self.oracle, process.name, self.protocol, settings, clients,
@@ -298,7 +313,7 @@ class _Simulation:
         for _ in range(number):
             process = self.world.start(f"k{len(self.world.processes)}")
             process.counts_suspended_time = self.world.rng.random() < 0.8
-            settings = CommitSettings(attempts_max=20, deadline_ms=120_000, embedding=False)
+            settings = CommitSettings(attempts_max=20, deadline_ms=120_000, embedding=self._embeds())
             keeper = kind(self.world, self.oracle, process, settings, jobs, self.features)
             if kind is Truncating:
                 keeper.pauses, keeper.last = (300, 5_000), "look_back"

@@ -38,7 +38,7 @@ SELECT entry, number, timestamp_ms, entry || ':' || number AS object, op->>'topi
         "schema_id": "INT"}]') AS files
 FROM later WHERE name IN ('append', 'stage');
 CREATE TABLE append_parts AS
-SELECT a.* EXCLUDE (parts, batches, files), p.* FROM appends a, unnest(a.parts) AS u(p);
+SELECT * EXCLUDE (p), unnest(p) FROM (SELECT * EXCLUDE (parts, batches, files), unnest(parts) AS p FROM appends);
 
 -- Markers (5.3): the old epoch's that init_producer aborts, of an end, of what a prepared transaction gives up (5.13).
 CREATE TABLE ends AS

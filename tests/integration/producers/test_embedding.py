@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import datetime
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tests.integration.producers.embedded_logs import ALL, SCHEMA, copy_of, log_on, rows, seen, write
-from tests.model.groups import ManualClock
 from txnformat import keys
 from txnformat.client import committer
 from txnformat.core.entry import decode_entry
 from txnformat.core.intents import AllocateIds, SpillExtents
-from txnformat.core.lifecycle.truncation import LimitedBy
 from txnformat.errors import CommitStateUnknownError, ConflictError, CorruptDataError
 from txnformat.protocol import commit as commit_steps
 from txnformat.protocol import unembedding
@@ -374,128 +369,3 @@ def test_a_transaction_that_stays_open_does_not_keep_its_entries() -> None:
     log.maintain("seal")
     assert [one["n"] for one in seen(log)["read_committed"]].count(1) == 1
     assert log.verify(deep=True).ok
-
-
-def old_log(*, seals: bool) -> tuple[ManualClock, MemoryStore, TxnLog]:
-    """Return a log with 250 embedded transactions of a month ago, and two snapshots after them."""
-    clock = ManualClock()
-    store = MemoryStore(clock)
-    log = TxnLog.create(store, clock=clock)
-    log.upgrade(embedding=True)
-    log.create_topic("t", SCHEMA)
-    with Producer(log, "p") as producer:
-        for number in range(250):
-            with producer.transaction() as txn:
-                txn.send("t", rows(number))
-    planned = log.state.entry
-    if seals:
-        log.maintain("seal")
-    for _ in range(2):
-        log.committer.write_snapshot()
-    clock.sleep(30 * 24 * 3600)
-    with Producer(log) as plain:
-        plain.send("t", rows(1_000))
-    log.committer.write_snapshot()
-    log.committer.write_snapshot()
-    assert log.state.entry > planned
-    return clock, store, log
-
-
-@pytest.mark.parametrize("seals", [False, True])
-def test_a_truncation_keeps_rows_that_are_nowhere_else(seals: bool) -> None:
-    clock, store, log = old_log(seals=seals)
-    before = seen(log)
-    report = log.truncate()
-    assert (report.boundary > 0) == seals
-    if not seals:
-        assert report.limited_by == LimitedBy.EMBEDDED.value
-    clock.sleep(3_601)
-    log.truncate()
-    slots = [info.key for info in store.list(keys.LOG_PREFIX)]
-    assert (len(slots) < 150) == seals
-    other = TxnLog.open(copy_of(store), clock=clock)
-    assert seen(other) == before
-    assert [one.entry for one in other.history()][-1] == 0
-    assert other.verify(deep=True).ok
-
-
-def test_a_read_that_was_planned_before_the_seal_goes_on_when_its_entries_are_deleted() -> None:
-    clock, store, log = old_log(seals=False)
-    reader = TxnLog.open(CountingStore(store), clock=clock)
-    batches = reader.read("t", columns=["n"])
-    log.maintain("seal")
-    for _ in range(2):
-        log.committer.write_snapshot()
-    clock.sleep(30 * 24 * 3600)
-    with Producer(log) as plain:
-        plain.send("t", rows(1_001))
-    for _ in range(2):
-        log.committer.write_snapshot()
-    log.truncate()
-    clock.sleep(3_601)
-    assert log.truncate().deleted_below >= 200
-    assert sorted(batches.read_all()["n"].to_pylist()) == [*range(250), 1_000]
-
-
-def test_bundles_have_no_rows_and_followers_who_are_far_behind_fetch_none() -> None:
-    _, store, log = old_log(seals=False)
-    first = keys.entry_key(100)
-    payload = payload_of(store.get(first) or b"")
-    assert payload
-    (bundle,) = (
-        info.key for info in store.list(keys.BUNDLE_PREFIX) if keys.parse_bundle_key(info.key) == (100, 199)
-    )
-    assert payload not in (store.get(bundle) or b"")
-    assert log.verify(deep=True).ok
-    counting = CountingStore(store)
-    with counting.measure() as measured:
-        assert TxnLog.open(counting).state.entry_sha256 == log.state.entry_sha256
-    assert measured.counts.count(RequestKind.GET, KeyClass.ENTRY) < 20
-
-
-def test_a_certificate_waits_for_the_entries_that_may_have_the_rows() -> None:
-    clock, store, log = old_log(seals=False)
-    log.erase("t", where="n = 7", requested_by="me")
-    missing: tuple[str, ...] = ()
-    for _ in range(6):
-        log.maintain("seal")
-        log.vacuum(datetime.timedelta(hours=2))
-        missing = log.maintain("erasures").erasures[0].missing
-        clock.sleep(7_201)
-    assert any("payloads may hold" in one for one in missing), missing
-    assert _holds(store, b"row 7")
-    clock.sleep(30 * 24 * 3600)
-    for number in range(200):
-        with Producer(log) as plain:
-            plain.send("t", rows(2_000 + number))
-    log.maintain("seal")
-    for _ in range(2):
-        log.committer.write_snapshot()
-    clock.sleep(30 * 24 * 3600)
-    for _ in range(3):
-        with Producer(log) as plain:
-            plain.send("t", rows(3_000))
-        log.maintain("seal")
-        for _ in range(2):
-            log.committer.write_snapshot()
-        log.truncate()
-        clock.sleep(3_601)
-        log.vacuum(datetime.timedelta(hours=2))
-        log.maintain("erasures")
-    (status,) = log.erasures()
-    assert status.is_complete, status.missing
-    assert not _holds(store, b"row 7")
-    assert 7 not in log.read("t").read_all()["n"].to_pylist()
-
-
-def _holds(store: MemoryStore, text: bytes) -> bool:
-    """Return whether any object has the text of an embedded file's uncompressed page, or of a Parquet file."""
-    for info in store.list(""):
-        data = store.get(info.key) or b""
-        for part in (payload_of(data), data):
-            if (
-                part.startswith(b"PAR1")
-                and text.decode() in pq.read_table(pa.BufferReader(part))["text"].to_pylist()
-            ):
-                return True
-    return False

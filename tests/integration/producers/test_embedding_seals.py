@@ -7,7 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.integration.producers.embedded_logs import copy_of, log_on, seen, write
+from tests.integration.producers.embedded_logs import copy_of, log_on, rows, seen, write
+from txnformat.client import committer
 from txnformat.protocol import unembedding
 from txnformat.store.memory import MemoryStore
 from txnformat.store.recent import recent_payloads
@@ -97,3 +98,68 @@ def test_a_deep_verification_takes_what_arrow_calls_unequal_for_the_same() -> No
     report = log.verify(deep=True)
     assert report.ok
     assert report.checked["copied_batches"] == 1
+
+
+@pytest.mark.parametrize("topics", [1, 2])
+def test_entries_with_rows_are_sealed_by_their_number_however_small_and_whatever_they_hold(
+    topics: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader fetches each entry once, whatever the number of its topics and partitions: so it is entries that are counted."""
+    bound, commits = 8, 60
+    monkeypatch.setattr(committer, "SEAL_PAYLOADS", bound)
+    store = CountingStore(MemoryStore())
+    log = log_on(store)
+    sealed = []
+    with Producer(log, "p") as producer:
+        for number in range(commits):
+            with producer.transaction() as txn:
+                for name in ("t", "u")[:topics]:
+                    for partition in range(3):
+                        txn.send(name, rows(number), partition=partition)
+            log.close()  # a seal that is under way ends
+            sealed.append(len(log.state.segments) + log.state.listed_segments)
+    assert not any(sealed[:bound]), "no seal before there are more than the bound"
+    assert sealed[bound] == topics
+    assert sealed[-1] == topics * (commits // (bound + 1))
+    other = TxnLog.open(copy_of(store))
+    assert isinstance(other.store, CountingStore)
+    with other.store.measure() as measured:
+        found = other.read("t", columns=["n"]).read_all()
+    assert sorted(found["n"].to_pylist()) == sorted(3 * [*range(commits)])
+    assert measured.counts.count(RequestKind.GET, KeyClass.ENTRY) <= bound + 1
+
+
+def test_a_seal_makes_files_of_bounded_size_however_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is made in memory, and a log may have many writers of which none seals before its own share."""
+    log = log_on(MemoryStore())
+    with Producer(log, "p") as producer:
+        for number in range(12):
+            with producer.transaction() as txn:
+                txn.send("t", rows(*range(1_000 * number, 1_000 * number + 1_000)), partition=number % 2)
+    before = seen(log)
+    bound = 4_000  # a batch has about half of that
+    monkeypatch.setattr(unembedding, "FILE_BYTES_MAX", bound)
+    log.maintain("seal")
+    assert not len(log.state.files)
+    index = log.sidecars.index(log.state.segments[0].index)
+    found: dict[str, int] = {}
+    for row in index.rows:
+        key = index.files[int(row["file"])].key
+        found[key] = found.get(key, 0) + int(row["size"])
+    assert len(found) >= 4
+    assert max(found.values()) <= bound
+    assert seen(log) == before
+    assert log.verify(deep=True).ok
+
+
+def test_a_batch_that_is_larger_than_a_file_of_a_seal_has_one_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = log_on(MemoryStore())
+    write(log)
+    before = seen(log)
+    monkeypatch.setattr(unembedding, "FILE_BYTES_MAX", 1)
+    embedded = len(log.state.files)
+    log.maintain("seal")
+    index = log.sidecars.index(log.state.segments[0].index)
+    assert len({index.files[int(row["file"])].key for row in index.rows}) == len(index.rows) >= embedded
+    assert seen(log) == before
+    assert log.verify(deep=True).ok

@@ -23,6 +23,7 @@ from tests.integration.views.published import (
 from tests.integration.views.tables import CASES, SCHEMA, path_of, write
 from tests.rounds import rounds, telling
 from txnformat import keys
+from txnformat.segments.payload import head_of, payload_of, with_payload
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import READS, KeyClass, RequestKind
@@ -120,21 +121,65 @@ def test_a_thousand_commits_cost_a_topic_four_requests() -> None:
         assert not spent.count(None, KeyClass.DATA), spent.requests
 
 
-def test_embedded_records_behind_an_open_transaction_lower_the_entry(log: TxnLog) -> None:
-    log.upgrade(embedding=True)
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
+def test_embedded_records_behind_an_open_transaction_become_files_and_are_shown(
+    log: TxnLog, outcome: str
+) -> None:
+    """Else one transaction that waits for its outcome would keep the tables of all topics at an old entry."""
     log.alter_topic("t", settings={"embed": "true"})
     write(log, rows(30), partition=0)
     with slow(log) as producer:
-        before = log.refresh().entry
-        write(log, rows(32), partition=0)
-        write(log, rows(33), partition=1)
-        report = log.publish()
-        assert before <= report.entry < log.state.entry
-        assert "entry" in report.held_back[0].reason
-        check(log)
-        producer.abort()
+        for number in (32, 34):
+            write(log, rows(number), partition=0)
+            write(log, rows(number + 1), partition=1)
+            assert any(file.place for file in log.refresh().files)
+            report = fresh(log).publish()
+            assert not report.held_back
+            assert report.entry >= log.state.entry
+            assert not any(file.place for file in log.refresh().files)
+            check(log)
+        getattr(producer, outcome)()
     assert not log.publish().held_back
     check(log)
+    assert log.verify(deep=True).ok
+
+
+def test_in_a_log_that_cannot_spill_embedded_records_behind_an_open_transaction_lower_the_entry(
+    tmp_path: Path,
+) -> None:
+    with TxnLog.create(tmp_path / "log") as log:
+        log.create_topic("t", SCHEMA, partitions=2)
+        write(log, rows(30), partition=0)
+        with slow(log) as producer:
+            write(log, rows(32), partition=0)
+            write(log, rows(33), partition=1)
+            report = log.publish()
+            assert 0 <= report.entry < log.state.entry
+            assert "entry" in report.held_back[0].reason
+            check(log)
+            producer.abort()
+        assert not log.publish().held_back
+        check(log)
+
+
+def test_embedded_records_that_cannot_be_read_lower_the_entry(log: TxnLog) -> None:
+    log.alter_topic("t", settings={"embed": "true"})
+    with slow(log) as producer:
+        before = log.refresh().entry
+        write(log, rows(32), partition=0)
+        key = keys.entry_key(log.refresh().entry)
+        store = LocalStore(log.url.removeprefix("file://"))
+        data = store.get(key) or b""
+        store.put(key, with_payload(head_of(data), payload_of(data)[::-1]))
+        report = fresh(log).publish()
+        assert before <= report.entry < log.state.entry
+        assert report.held_back
+        check(log)
+        store.put(key, data)
+        report = fresh(log).publish()
+        assert not report.held_back
+        check(log)
+        producer.abort()
 
 
 def test_a_file_that_cannot_be_written_anew_lowers_the_entry(log: TxnLog) -> None:

@@ -28,6 +28,7 @@ from txnformat.errors import (
     TxnLogError,
     repr_of,
 )
+from txnformat.protocol.unembedding import topics_embedded
 from txnformat.reading.compacting import Source
 from txnformat.reading.sealed import SidecarCache
 from txnformat.types import TopicPartition
@@ -214,6 +215,7 @@ class _Publication:
         chosen = _chosen(state, names)
         tables = {topic_id: self._table(state.topics[topic_id]) for topic_id in chosen.topic_ids}
         self._committer.seal()  # embedded records become files
+        self._spill_embedded(chosen.topic_ids)
         entry, shown, held = self._settled(chosen.topic_ids)
         floor = max((table.entry for table in tables.values()), default=-1)
         if held and (entry < floor or entry < 0):
@@ -235,6 +237,14 @@ class _Publication:
                 )
             )
         return PublishReport(DELTA, entry, tuple(done), manifest, held, self._compacted, chosen.refused)
+
+    def _spill_embedded(self, topic_ids: Sequence[str]) -> None:
+        """Let embedded records that an open transaction holds back become files, too: else it would hold back all tables."""
+        for topic_id in set(topic_ids).intersection(topics_embedded(self._committer.state)):
+            try:
+                self._committer.spill(topic_id)
+            except CorruptDataError as error:
+                logger.warning("tables show an older entry, since records cannot be read: %s", error)
 
     def _table(self, topic: TopicState) -> DeltaTable:
         known = self._known.get(topic.topic_id, DeltaTable())

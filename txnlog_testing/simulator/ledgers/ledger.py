@@ -39,8 +39,9 @@ from txnformat.core.operations import (
     PrepareTxn,
     Seal,
     Stage,
+    Upgrade,
 )
-from txnformat.core.state import LogState
+from txnformat.core.state import EMBEDDING, LogState
 from txnformat.core.subscriptions.operations import Ack, CreateSubscription, DeleteSubscription
 from txnformat.reading.sealed import SidecarCache
 from txnformat.types import Outcome, TopicPartition
@@ -79,6 +80,7 @@ class Ledger(EndJudge, VisibleJudge):
         self._ended: dict[TopicPartition, list[tuple[int, str, int]]] = {}
         """For each partition the ended transactions, in the order of their markers: (first offset, outcome, marker)."""
         self._landed_ms: list[int] = []
+        self._begins_embedding = False
         """True time at which each entry landed."""
         self._timeouts: dict[int, tuple[int, int]] = {}
         """Timeouts by producer id: of transactions with offsets, and of those that stage."""
@@ -146,6 +148,7 @@ class Ledger(EndJudge, VisibleJudge):
     def on_entry(self, entry: CommitEntry, after: LogState, sender: Sender, now_ms: int) -> None:
         """Judge an entry that has just landed at true time ``now_ms``."""
         self._landed_ms.append(now_ms)
+        self._note_first(entry)
         touched: set[TopicPartition] = set()
         for op in entry.operations:
             self._note_use(op, entry.timestamp_ms)
@@ -248,9 +251,17 @@ class Ledger(EndJudge, VisibleJudge):
         self._hits["init aborted a transaction"] += 1
         return self._decide(who, "abort", op.aborted, entry.entry)
 
+    def _note_first(self, entry: CommitEntry) -> None:
+        for op in entry.operations if entry.entry == 0 else ():
+            if isinstance(op, Upgrade):
+                self._begins_embedding = EMBEDDING in op.reader
+                self._hits["begins without embedding"] += not self._begins_embedding
+
     def _append(self, op: Append, entry: int) -> set[TopicPartition]:
         who = (op.producer_id, op.epoch)
-        self._hits["embedded"] += any(file.place is not None for file in op.files)
+        if any(file.place is not None for file in op.files):
+            self._hits["embedded"] += 1
+            self._hits["embedded where the first entry allows it"] += self._begins_embedding
         for part in op.partitions:
             key = TopicPartition(op.topic_id, part.partition)
             outcome = "plain" if op.transactional_id is None else "open"
