@@ -6,7 +6,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo demo-s3 demo-azure demo-cdc test quick check cover lint format types layers bench bench-scale bench-folds bench-open bench-compaction bench-scan cost memory mutations kill-rounds erasure limits fuzz power-cuts interrupts interrupt-points chaos chaos-pipeline simulate campaigns replay smoke-versions versions delta-tables docs screenshots changelog lock audit sbom release min-deps clean
+.PHONY: help setup demo demo-s3 demo-azure demo-cdc test quick check cover lint format types layers bench bench-scale bench-folds bench-open bench-compaction bench-scan cost memory mutations kill-rounds kafka-kills kafka-diff erasure limits fuzz power-cuts interrupts interrupt-points chaos chaos-pipeline simulate campaigns replay smoke-versions versions delta-tables docs screenshots changelog lock audit sbom release min-deps clean
 
 ifdef PYTHON
 export PYTHON
@@ -20,6 +20,7 @@ BENCH ?=
 KILLS ?=
 INTERRUPTS ?=
 INPUTS ?=
+HISTORIES ?=
 ARGS ?=
 # Spark tests share one process whatever this number is (tests/conftest.py); more than 4 only starts interpreters.
 PYTEST_WORKERS ?= auto
@@ -87,6 +88,12 @@ mutations:  ## Break rules one by one: the conformance tests that claim them mus
 
 kill-rounds:  ## Kill a job that consumes, transforms and produces 1,000 times (KILLS=, SEED=, ARGS="--s3 --json FILE")
 	@$(RUN) -m tests.killing $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+kafka-kills:  ## Kill imports from Kafka, exports to it and the broker 100 times (KILLS=, SEED=): fetches a broker's jars
+	@$(RUN) --java -m tests.kafka.kills $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+kafka-diff:  ## Random transactional histories on a log and on a Kafka broker: the same offsets, visibility, LSO and abort index (HISTORIES=, SEED=)
+	@$(RUN) --java -m tests.kafka.diff $(if $(HISTORIES),--histories $(HISTORIES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 erasure:  ## Erase beside producers, compaction, vacuum and readers that are killed; at every request; in random histories (CANARIES=, KILLS=, SEED=, ARGS="--only-processes")
 	@$(RUN) -m tests.erasure $(if $(CANARIES),--canaries $(CANARIES)) $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(ARGS)

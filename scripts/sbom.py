@@ -26,7 +26,11 @@ def own_requirements() -> list[str]:
     """Return what setup.cfg requires, for S3 as well."""
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg", encoding="utf-8")
-    return [*config["options"]["install_requires"].split(), *config["options.extras_require"]["s3"].split()]
+    return [
+        *config["options"]["install_requires"].split(),
+        *config["options.extras_require"]["s3"].split(),
+        *config["options.extras_require"]["azure"].split(),
+    ]
 
 
 def closure(lines: list[str]) -> dict[str, Distribution]:

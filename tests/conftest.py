@@ -60,6 +60,7 @@ LONG = (
     "tests/integration/",
     "tests/conformance/test_end_to_end_matrix",
     "tests/conformance/test_store_s3",
+    "tests/kafka/",
     "tests/meta/test_docs_cli",
     "tests/meta/test_docs_prompt",
     "tests/meta/test_docs_site",
@@ -121,11 +122,13 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 class SparkTogether(LoadScopeScheduling):
-    """Hands out single tests, but those under ``tests/spark`` as one piece, and of TOGETHER each file."""
+    """Hands out single tests, but those under ``tests/spark`` as one piece, those under ``tests/kafka`` as another, and of TOGETHER each file."""
 
     def _split_scope(self, nodeid: str) -> str:
         if nodeid.startswith(TOGETHER):
             return nodeid.split("::")[0]
+        if nodeid.startswith("tests/kafka/"):  # they share a broker
+            return "kafka"
         return "spark" if nodeid.startswith("tests/spark/") else nodeid
 
 

@@ -1,4 +1,4 @@
-"""Numbers in text that comes from outside: digits of ASCII, no more than a number here can have.
+"""Numbers as text: in text that comes from outside digits of ASCII, no more than a number here can have.
 
 ``int`` takes digits of every script, underscores, signs and spaces, ``str.isdecimal`` and its like other scripts, too; and ``int`` raises
 for thousands of digits.
@@ -6,9 +6,10 @@ for thousands of digits.
 
 from __future__ import annotations
 
+import math
 import re
 
-__all__ = ["seconds", "whole"]
+__all__ = ["seconds", "special_float", "whole"]
 
 DIGITS_MAX = 19
 """Most digits of a number below 2**63."""
@@ -25,3 +26,8 @@ def whole(text: str, digits_max: int = DIGITS_MAX) -> int | None:
 def seconds(text: str) -> float | None:
     """Return the number from 0 on that ``text`` is, with a point or without; None when it is none."""
     return float(text) if _SECONDS.fullmatch(text) else None
+
+
+def special_float(value: float) -> str:
+    """Return the name of a float that JSON has no number for: ``NaN``, ``Infinity`` or ``-Infinity``, as protobuf's JSON has it."""
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -89,6 +89,8 @@ report --output /dev/null
 ui --port 0 --for 0s
 describe none
 transactions describe none
+import kafka none
+export kafka none
 """.strip().splitlines()
 """In this order, on one log."""
 

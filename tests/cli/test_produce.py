@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli.conftest import Command
+from txnformat.columns.json_values import Binary, decoder, encoder
 from txnlog import Consumer, Producer, TxnLog
-from txnlog.cli.records.json_values import Binary, decoder, encoder
 from txnlog.cli.records.sources import _object
 
 ORDERS = pa.schema([("id", pa.int64()), ("amount", pa.float64()), ("note", pa.string())])

@@ -43,6 +43,8 @@ SHOWN = {
     "describe": ["describe"],
     "produce": ["produce", "t", "FILE"],
     "consume": ["consume", "t", "--from", "0:0", "--to", "0:3"],
+    "import kafka": ["import", "kafka", EVIL],
+    "export kafka": ["export", "kafka", f"t={EVIL}"],
     "offsets": ["offsets"],
     "transactions list": ["transactions", "list"],
     "transactions describe": ["transactions", "describe", NAME],

@@ -29,6 +29,7 @@ from txnformat.admin.prepared import PreparedTransaction
 from txnformat.arguments import is_utf8
 from txnformat.columns.arrow_types import canonical_schema, check_readable, fields_from_json, fields_to_json
 from txnformat.columns.conform import conform
+from txnformat.columns.json_values import Binary
 from txnformat.columns.multiset import multiset_of
 from txnformat.columns.spark_json import from_spark_json
 from txnformat.core.entry import decode_entry, sha256_hex
@@ -50,7 +51,6 @@ from txnformat.store.s3.options import parse_s3_options
 from txnlog import TxnLog
 from txnlog.cli.records.columns import parse_column
 from txnlog.cli.records.file_formats import Format
-from txnlog.cli.records.json_values import Binary
 from txnlog.cli.records.sources import _reader
 from txnlog_testing.entries import without_checksum
 from writers.rows import RowFormat

@@ -31,6 +31,7 @@ from txnlog.cli import (
 )
 from txnlog.cli.doctor.command import doctor
 from txnlog.cli.erasure.command import erase
+from txnlog.cli.exchange.groups import export_group, import_group
 from txnlog.cli.failures import BROKEN_PIPE, INTERNAL, Interrupted, Notes, report
 from txnlog.cli.looking.command import report as report_command
 from txnlog.cli.looking.command import ui
@@ -83,6 +84,8 @@ for command in (
     topics.describe,
     produce.produce,
     consume.consume,
+    import_group,
+    export_group,
     topics.offsets,
     topics.delete_records,
     topics.delete_topic,

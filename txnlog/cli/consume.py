@@ -232,8 +232,8 @@ def _write(
     no_formulas: bool,
 ) -> None:
     if chosen == "csv":
+        from txnformat.columns.json_values import Binary
         from txnlog.cli.records.csv_output import write_csv
-        from txnlog.cli.records.json_values import Binary
 
         write_csv(batches, schema, file, Binary(binary), delimiter=delimiter, no_formulas=no_formulas)
     else:
@@ -312,8 +312,8 @@ def _write_json(batches: Batches, schema: pa.Schema, file: BinaryIO, binary: str
 
 
 def _rows(batches: Batches, binary: str) -> Iterator[dict[str, Any]]:
+    from txnformat.columns.json_values import Binary, encoded
     from txnformat.columns.pylist import column_values
-    from txnlog.cli.records.json_values import Binary, encoded
 
     for batch in batches:
         columns = [encoded(column_values(batch, field.name), field, Binary(binary)) for field in batch.schema]

@@ -35,6 +35,7 @@ __all__ = [
     "delimiter_option",
     "parse_numbers",
     "parse_offsets",
+    "parse_pairs",
     "parse_settings",
     "with_optional_place",
     "with_place",
@@ -204,7 +205,7 @@ def with_place(function: Command, *, required: bool = True) -> Command:
     @click.option(
         "--storage",
         multiple=True,
-        callback=_parse_storage,
+        callback=parse_pairs,
         metavar="KEY=VALUE|@FILE",
         help="An option of the store, such as endpoint=http://127.0.0.1:9000; repeat the option for more "
         "(docs/storage.md). @FILE reads lines KEY=VALUE, or a JSON object: put secrets into a file, because other "
@@ -231,9 +232,8 @@ with_optional_place = functools.partial(with_place, required=False)
 """For a command that also works without a log: then ``place`` is None."""
 
 
-def _parse_storage(
-    _context: click.Context, parameter: click.Parameter, values: Sequence[str]
-) -> dict[str, str]:
+def parse_pairs(_context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> dict[str, str]:
+    """Return names and values from texts KEY=VALUE and @FILE. A message repeats no value: it may be a secret."""
     from txnlog.cli.storage_file import read_storage_file
 
     found: dict[str, str] = {}

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, Literal, TextIO
 
 from msgspec import Struct, structs
 
+from txnformat.digits import special_float
 from txnformat.errors import TxnLogError, printable
 from txnformat.moments import iso_time
 
@@ -41,7 +42,6 @@ __all__ = [
     "say",
     "show_json",
     "show_lines",
-    "special_float",
     "unguarded",
 ]
 
@@ -92,11 +92,6 @@ def plain_values(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return special_float(value)
     return value if isinstance(value, bool | int | float | str | None) else str(value)
-
-
-def special_float(value: float) -> str:
-    """Return the name of a float that JSON has no number for: ``NaN``, ``Infinity`` or ``-Infinity``, as protobuf's JSON has it."""
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def is_terminal(file: TextIO | None) -> bool:

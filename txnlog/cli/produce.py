@@ -77,8 +77,8 @@ def produce(
     of a topic with the schema "kafka". CSV has a header and all columns. Bad input is refused, and no record is
     written.
     """
+    from txnformat.columns.json_values import Binary
     from txnformat.lookup import now_of
-    from txnlog.cli.records.json_values import Binary
     from txnlog.cli.records.sources import open_source
     from writers.rows import is_kafka
 

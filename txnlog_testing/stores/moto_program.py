@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-__all__ = ["OneAtATime", "main"]
+__all__ = ["OneAtATime", "SpokenToAsGoogle", "main"]
 
 Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
@@ -36,6 +36,27 @@ class OneAtATime:
             return list(self._application(environ, start_response))
 
 
+class SpokenToAsGoogle:
+    """A WSGI application of S3 under the names of Google's XML interface, which is S3's but for its condition and its credentials.
+
+    ``x-goog-if-generation-match: 0`` is S3's ``If-None-Match: *``; a bearer token must be there, and may be any.
+    """
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        """Answer one request."""
+        if not environ.get("HTTP_AUTHORIZATION", "").startswith("Bearer ") and environ["PATH_INFO"] != "/":
+            start_response("401 Unauthorized", [("Content-Type", "application/xml")])
+            return [
+                b"<Error><Code>AuthenticationRequired</Code><Message>Authentication required.</Message></Error>"
+            ]
+        if environ.pop("HTTP_X_GOOG_IF_GENERATION_MATCH", None) == "0":
+            environ["HTTP_IF_NONE_MATCH"] = "*"
+        return self._application(environ, start_response)
+
+
 def main() -> None:
     """Serve on 127.0.0.1, at the port that the command line names, until killed."""
     from moto.moto_server.werkzeug_app import (
@@ -47,10 +68,14 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("port", type=int)
-    port = parser.parse_args().port
+    parser.add_argument("--google", action="store_true", help="under the names of Google's XML interface")
+    given = parser.parse_args()
     application: Any = DomainDispatcherApplication(create_backend_app)
     application.debug = True  # as moto_server has it
-    run_simple("127.0.0.1", port, OneAtATime(application), threaded=True, request_handler=MotoRequestHandler)
+    served: Application = OneAtATime(application)
+    if given.google:
+        served = SpokenToAsGoogle(served)
+    run_simple("127.0.0.1", given.port, served, threaded=True, request_handler=MotoRequestHandler)
 
 
 if __name__ == "__main__":

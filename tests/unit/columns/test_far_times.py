@@ -13,12 +13,12 @@ import pytest
 from txnformat.columns.arrow_types import list_of, map_of, struct_of
 from txnformat.columns.conform import conform
 from txnformat.columns.far_times import far_columns, far_times, has_near_times
+from txnformat.columns.json_values import Binary, encoder
 from txnformat.columns.pylist import column_values, to_pylist
 from txnformat.errors import InvalidInputError
 from txnformat.moments import iso_date, iso_time
 from txnlog.cli.output import instant
 from txnlog.cli.records.csv_output import write_csv
-from txnlog.cli.records.json_values import Binary, encoder
 
 EPOCH = datetime.date(1970, 1, 1).toordinal()
 

@@ -1,7 +1,7 @@
 """Records and columns as text and files: what ``consume`` writes and ``produce`` reads.
 
 * ``sources``: the input of ``produce``, piece by piece: JSON lines, CSV (``csv_input``) or Parquet. Start reading here. ``pieces``: what they share.
-* ``json_values``: values of columns as JSON, and back without loss; ``csv_output``: records as CSV.
+* ``csv_output``: records as CSV; their JSON is that of :mod:`txnformat.columns.json_values`.
 * ``following``: batches of a consumer, for ``consume --follow`` and ``--group``.
 * ``columns``: columns as text, such as ``amount:decimal(10,2)``; ``file_formats``: formats by the suffix of a file's name.
 * ``foreign_parquet``: Parquet files of others, read by another process, so that a hostile file ends only that one.

@@ -19,8 +19,8 @@ import pyarrow.csv as pc
 import pyarrow.types as pt
 from pyarrow import compute
 
+from txnformat.columns.json_values import Binary, decoder
 from txnformat.errors import InvalidInputError
-from txnlog.cli.records.json_values import Binary, decoder
 from txnlog.cli.records.pieces import PROBLEMS_MAX, Piece, Source, invalid
 
 __all__ = ["read_csv"]

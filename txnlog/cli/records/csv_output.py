@@ -10,7 +10,7 @@ from txnformat.errors import InvalidInputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from txnlog.cli.records.json_values import Binary
+    from txnformat.columns.json_values import Binary
 
 __all__ = ["FORMULA_BEGINNINGS", "write_csv"]
 
@@ -94,8 +94,8 @@ def _column(column: Any, field: pa.Field, binary: Binary, *, no_formulas: bool) 
     import pyarrow as pa
     import pyarrow.types as pt
 
+    from txnformat.columns.json_values import encoded
     from txnformat.columns.pylist import column_values
-    from txnlog.cli.records.json_values import encoded
 
     if _is_bytes(field.type):
         column = pa.array(encoded(column.to_pylist(), field, binary), pa.string())

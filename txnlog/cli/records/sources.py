@@ -20,11 +20,11 @@ import click
 import pyarrow as pa
 
 from txnformat.arguments import other_case
+from txnformat.columns.json_values import Binary, decoder, has_decimal
 from txnformat.errors import InvalidInputError, NotFoundError
 from txnlog.cli.records.csv_input import read_csv
 from txnlog.cli.records.file_formats import Format, format_of
 from txnlog.cli.records.foreign_parquet import open_foreign
-from txnlog.cli.records.json_values import Binary, decoder, has_decimal
 from txnlog.cli.records.pieces import HINT, PROBLEMS_MAX, Piece, Source, invalid
 
 __all__ = ["open_source"]

@@ -30,8 +30,8 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from txnformat.columns.row_values import is_exact_decimal
+from txnformat.digits import special_float
 from txnformat.errors import InvalidInputError
-from txnlog.cli.output import special_float
 
 __all__ = ["Binary", "decoder", "encoded", "encoder", "has_decimal"]
 

@@ -1,0 +1,24 @@
+"""``txnlog import`` and ``txnlog export``: the groups of their commands."""
+
+from __future__ import annotations
+
+import click
+
+from txnlog.cli.exchange.kafka_in import import_kafka
+from txnlog.cli.exchange.kafka_out import export_kafka
+
+__all__ = ["export_group", "import_group"]
+
+
+@click.group("import")
+def import_group() -> None:
+    """Bring topics of other systems into the log."""
+
+
+@click.group("export")
+def export_group() -> None:
+    """Send topics of the log to other systems."""
+
+
+import_group.add_command(import_kafka)
+export_group.add_command(export_kafka)

@@ -1,0 +1,174 @@
+"""``txnlog import kafka``: topics of Kafka into the log, each record once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from txnlog.cli.exchange.kafka_options import POSITIONS, parse_partitions, parse_topics, with_brokers
+from txnlog.cli.failures import Interrupted
+from txnlog.cli.options import IntegerRange, Place, parse_pairs, with_place
+from txnlog.cli.output import counted, print_json, say
+from txnlog.cli.progress import progress
+
+if TYPE_CHECKING:
+    from txnlog.kafka.importing import ImportProgress, ImportReport
+
+__all__ = ["import_kafka"]
+
+FORMATS = click.Choice(["raw", "text", "json", "avro", "protobuf"])
+FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command("kafka")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC[=OTHER]...", callback=parse_topics)
+@with_place
+@with_brokers
+@click.option(
+    "--group",
+    default="kafka-import",
+    show_default=True,
+    help="Name of the import: its positions are those of this group.",
+)
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="Go on for ever. Default: end where the partitions ended when the command began.",
+)
+@click.option(
+    "--isolation",
+    type=click.Choice(["read_committed", "read_uncommitted"]),
+    default="read_committed",
+    show_default=True,
+    help="Leave out what was aborted, or take everything.",
+)
+@click.option(
+    "--partitions",
+    default="same",
+    show_default=True,
+    callback=parse_partitions,
+    metavar="same|key|N:M,…",
+    help="Keep each record's partition, go by key, or send partition N of Kafka to partition M.",
+)
+@click.option(
+    "--start",
+    type=click.Choice(["earliest", "latest"]),
+    help="Where to begin without a position, if the topic of the log has records already.",
+)
+@click.option(
+    "--on-lost",
+    type=click.Choice(["stop", "continue"]),
+    default="stop",
+    show_default=True,
+    help="If Kafka has removed records that were not imported yet: an error, or go on behind them.",
+)
+@click.option(
+    "--value-format",
+    type=FORMATS,
+    default="raw",
+    show_default=True,
+    help="Form of the values; fields of a decoded value go to columns of their names.",
+)
+@click.option("--key-format", type=FORMATS, default="raw", show_default=True, help="Form of the keys.")
+@click.option("--registry", metavar="URL", help="Schema registry of Avro and Protobuf.")
+@click.option(
+    "--registry-config",
+    multiple=True,
+    callback=parse_pairs,
+    metavar="KEY=VALUE|@FILE",
+    help="A property of the registry's client, such as basic.auth.user.info=…; as --config.",
+)
+@click.option(
+    "--value-schema",
+    type=FILE,
+    help="File with the Avro schema or the Protobuf descriptors of values, in place of a registry.",
+)
+@click.option("--value-message", metavar="NAME", help="Full name of the Protobuf message in --value-schema.")
+@click.option("--key-schema", type=FILE, help="As --value-schema, of keys.")
+@click.option("--key-message", metavar="NAME", help="As --value-message, of keys.")
+@click.option(
+    "--ignore-unknown-fields",
+    is_flag=True,
+    help="Leave out fields that the topic has no column for. Default: such a record is not imported.",
+)
+@click.option(
+    "--dead-letter-topic",
+    metavar="TOPIC",
+    help="Topic of the log for records that cannot be imported. Default: such a record stops the import.",
+)
+@click.option("--no-create", is_flag=True, help="Do not create topics that the log does not have.")
+@click.option("--records-per-second", type=click.FloatRange(min=0, min_open=True), help="Limit of the rate.")
+@click.option("--bytes-per-second", type=click.FloatRange(min=0, min_open=True), help="Limit of the rate.")
+@click.option(
+    "--batch-records",
+    type=IntegerRange(min=1),
+    default=50_000,
+    show_default=True,
+    help="Most records of a transaction.",
+)
+@click.option(
+    "--commit-interval-ms",
+    type=IntegerRange(min=1),
+    default=5_000,
+    show_default=True,
+    help="Longest time from one commit to the next, if records come.",
+)
+def import_kafka(
+    topics: dict[str, str],
+    place: Place,
+    kafka: dict[str, str],
+    no_create: bool,
+    registry: str | None,
+    registry_config: dict[str, str],
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Import TOPICs of Kafka into the log, each record exactly once.
+
+    The next offset of each partition is committed together with its records: the command can be stopped or die anywhere, and goes on when it is called again with the same --group.
+    TOPIC=OTHER gives the topic another name in the log.
+    """
+    from txnlog.kafka.importing import import_topics
+
+    client = None if registry is None and not registry_config else dict(registry_config)
+    if client is not None and registry is not None:
+        client["url"] = registry
+    try:
+        with place.open() as log, progress(wanted=not as_json) as advance:
+
+            def show(at: ImportProgress) -> None:
+                advance(at.done, at.total, f"{at.records:,} records")
+
+            report = import_topics(
+                log, kafka, topics, registry=client, create=not no_create, progress=show, **settings
+            )
+    except KeyboardInterrupt:
+        raise Interrupted(
+            "interrupted; what was committed stays, and the same command goes on behind it"
+        ) from None
+    if as_json:
+        print_json(report)
+    else:
+        _show(report)
+
+
+def _show(report: ImportReport) -> None:
+    rows = [
+        (topic, partition, offset)
+        for topic, positions in sorted(report.positions.items())
+        for partition, offset in sorted(positions.items())
+    ]
+    POSITIONS.show(rows)
+    for name in report.created:
+        say(f"created topic {name}")
+    for lost in report.lost:
+        say(
+            f"passed over offsets {lost.first} to {lost.end - 1} of {lost.topic}, partition {lost.partition}: Kafka has removed them"
+        )
+    if report.dead_letters:
+        say(
+            f"{counted(report.dead_letters, 'record')} could not be imported, and went to the topic of dead letters"
+        )
+    say(f"imported {counted(report.records, 'record')} in {counted(report.commits, 'commit')}")
