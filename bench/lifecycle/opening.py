@@ -38,6 +38,7 @@ from txnformat.core.operations import PendingPartition
 from txnformat.core.records.batch_table import encode_batch_table
 from txnformat.core.state import LogState
 from txnformat.core.topics.schema import TopicSchema
+from txnformat.persistent import replace
 from txnformat.protocol.effects import Effect, GetObject, ListObjects, Simultaneous, Steps
 from txnformat.protocol.follow import open_view
 from txnformat.protocol.sealing import SEAL_EXTENTS, seal_due, sealable, write_segments
@@ -52,7 +53,18 @@ from txnformat.types import BatchRecord, FileRecord, ObjectRecord
 from txnlog import TxnLog
 from txnlog_testing.stores.counting import CountingStore
 
-__all__ = ["WORLDS", "Figures", "World", "grow", "measure", "round_trips"]
+__all__ = [
+    "HASH",
+    "SCHEMA",
+    "WORLDS",
+    "Figures",
+    "Volatile",
+    "World",
+    "grow",
+    "measure",
+    "memory_of",
+    "round_trips",
+]
 
 SCHEMA = pa.schema([("n", pa.int64())])
 HASH = "0" * 64
@@ -170,21 +182,21 @@ class _Ticking(SystemClock):
         return Instant(self._ms, self._ms)
 
 
-class _Volatile(Posix):
-    """Makes nothing durable."""
+class Volatile(Posix):
+    """Makes nothing durable: for logs that are only measured."""
 
     def fsync_file(self, file: int) -> None: ...
 
     def fsync_directory(self, directory: int) -> None: ...
 
 
-class _Growing:
+class Growing:
     """A log that grows entry by entry: each is decided, written and folded, and what is due after it is done."""
 
     def __init__(self, root: Path, world: World) -> None:
         self._root = root
         clock = _Ticking()
-        self._store = LocalStore(root, clock=clock, posix=_Volatile())
+        self._store = LocalStore(root, clock=clock, posix=Volatile())
         self._driver = Driver(self._store, clock, SystemIds())
         with TxnLog.create(self._store, clock=clock) as log:
             for number in range(world.topics):
@@ -202,6 +214,12 @@ class _Growing:
         # As a file: what makes a creation atomic and durable takes longer than all of the rest.
         (self._root / keys.entry_key(self.state.entry)).write_bytes(assembled.data)
         self._maintain(before)
+
+    def jump(self, entry: int) -> None:
+        """Go on as if the newest entry had this number: a snapshot has to stand for those that are left out."""
+        self.state = replace(self.state, entry=entry)
+        checkpoint = self._driver.run(write_snapshot(View(self.state)))
+        self.commit(TakeCheckpoint(checkpoint))
 
     def _maintain(self, extents_before: int) -> None:
         """Do what a committer does after its answer."""
@@ -256,7 +274,7 @@ def append_of(
 
 def grow(root: Path, world: World, advance: Callable[[int], object] = lambda done: None) -> None:
     """Make a log in a directory that has none. ``advance``: is told the commits since it was called last."""
-    growing = _Growing(root, world)
+    growing = Growing(root, world)
     count = world.partitions_of_commit
     turns = world.partitions // count
     for number in range(world.commits):
@@ -297,7 +315,8 @@ def _times(work: Callable[[], object], rounds: int) -> list[float]:
     return found
 
 
-def _memory(field: str) -> int:
+def memory_of(field: str) -> int:
+    """Return VmRSS (now) or VmHWM (the highest so far) of this process, in bytes; 0 where the system does not say."""
     found = re.search(rf"^{field}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
     return 0 if found is None else int(found[1]) * 1024
 
@@ -311,10 +330,10 @@ def _opened(root: Path, found: list[float]) -> TxnLog:
 
 def measure(root: Path, name: str) -> Figures:
     """Open the log of a directory in this process, which has not opened one before, and measure it."""
-    before = _memory("VmRSS")
+    before = memory_of("VmRSS")
     walls: list[float] = []
     log = _opened(root, walls)
-    grown = _memory("VmHWM") - before
+    grown = memory_of("VmHWM") - before
     open_ms = _ms(lambda: _opened(root, walls).close())
     counting = CountingStore(LocalStore(root))
     with counting.measure() as measured:
@@ -331,7 +350,7 @@ def measure(root: Path, name: str) -> Figures:
     is_long = sum(ends.values()) > LONG * RECORDS
     all_ms = _ms(partial(log.plan, topic, open_sealed=False), 1 if is_long else ROUNDS)
     log.close()
-    volatile = LocalStore(root, posix=_Volatile())
+    volatile = LocalStore(root, posix=Volatile())
     with TxnLog.open(volatile) as log:
         committer = log.committer
         commits = []
@@ -364,13 +383,13 @@ def measure_lost(root: Path, what: str) -> Lost:
     """Open the log of a directory in this process, which has not opened one before, without what is lost."""
     newest = max(int(path.stem) for path in (root / keys.LOG_PREFIX).iterdir())
     store = CountingStore(_Without(LocalStore(root), what, newest))
-    before = _memory("VmRSS")
+    before = memory_of("VmRSS")
     begun = time.perf_counter()
     with TxnLog.open(store) as log:
         wall = 1_000 * (time.perf_counter() - begun)
         if log.state.entry != newest:
             raise RuntimeError(f"opened at entry {log.state.entry}, not {newest}")
-        grown = _memory("VmHWM") - before
+        grown = memory_of("VmHWM") - before
     requests = sum(store.counts.requests.values())
     return Lost(what, round(wall, 1), requests, round(grown / 2**20, 1))
 

@@ -20,8 +20,10 @@ class Mutation:
     """Of the source file, in the checkout."""
     before: str
     after: str
-    claims: tuple[tuple[str, str], ...]
+    claims: tuple[tuple[str, str], ...] = ()
     """(test class, case): each of these must fail, by the tests that cite it."""
+    tests: tuple[str, ...] = ()
+    """Tests, as pytest names them, or files of tests: of each, one must fail. For rules that no upstream case states."""
 
 
 PSM, LOG, INDEX, CLEANER = (

@@ -144,7 +144,7 @@ LIFECYCLE_RULES = (
     Mutation(
         "old snapshots stay",
         GARBAGE,
-        "if len(named) < 2 or entry >= min(floor, named[0].entry):",
+        "if len(named) < 2 or entry >= min(self._limits.floor, named[0].entry):",
         "if entry >= 0:",
         (
             (SNAPSHOTS, "testDeleteSnapshotsBefore"),
@@ -158,8 +158,8 @@ LIFECYCLE_RULES = (
     Mutation(
         "the newest snapshots go, too",
         GARBAGE,
-        "if len(named) < 2 or entry >= min(floor, named[0].entry):",
-        "if len(named) < 2 or entry > state.entry:",
+        "if len(named) < 2 or entry >= min(self._limits.floor, named[0].entry):",
+        "if len(named) < 2 or entry > self._state.entry:",
         (
             (SNAPSHOTS, "testDeleteSnapshotsBefore"),
             (SNAPSHOTS, "testRemoveStraySnapshotsKeepCleanShutdownSnapshot"),
@@ -169,8 +169,8 @@ LIFECYCLE_RULES = (
     Mutation(
         "what nothing names is never deleted",
         GARBAGE,
-        "_unnamed(garbage, kind, key, size, due=key in condemned.due, known=key in condemned.all)",
-        "_unnamed(garbage, kind, key, size, due=False, known=key in condemned.all)",
+        "garbage, kind, key, size, due=any(one.is_due for one in lists), known=bool(lists)",
+        "garbage, kind, key, size, due=False, known=bool(lists)",
         (("TransactionIndexTest", "testDeleteIfExists"),),
     ),
     Mutation(

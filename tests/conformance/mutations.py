@@ -3,7 +3,7 @@
 ``python -m tests.conformance.mutations`` (``make mutations``) changes one line in a copy of the packages, runs the tests
 that cite the claimed cases against that copy, and prints which of them failed. It fails when a claimed case has no
 failing test, when a line is not there any more, or when the tests fail without a change. When all is well it writes
-``docs/mutations.md``.
+``docs/internals/mutations.md``.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tests.conformance.mutation_rules_fetch import FETCH
 from tests.conformance.mutation_rules_groups import GROUPS
 from tests.conformance.mutation_rules_lifecycle import LIFECYCLE_RULES
 from tests.conformance.mutation_rules_pulsar import PULSAR_AND_FLINK
+from tests.conformance.mutation_rules_upkeep import UPKEEP_RULES
 from tests.conformance.report import outcomes
 
 __all__ = [
@@ -41,8 +42,8 @@ __all__ = [
     "try_mutation",
 ]
 
-PAGE = Path("docs/mutations.md")
-MUTATIONS = (*KAFKA, *FETCH, *GROUPS, *PULSAR_AND_FLINK, *LIFECYCLE_RULES)
+PAGE = Path("docs/internals/mutations.md")
+MUTATIONS = (*KAFKA, *FETCH, *GROUPS, *PULSAR_AND_FLINK, *LIFECYCLE_RULES, *UPKEEP_RULES)
 
 COPIED = ("pyspark_txnlog", "spark_datasource", "tests", "txnformat", "txnlog", "txnlog_testing", "writers")
 
@@ -57,15 +58,18 @@ class Verdict:
     mutation: Mutation
     failing: dict[tuple[str, str], str]
     """By case: a test of it that failed."""
+    failing_tests: dict[str, str]
+    """By named test or file: a test of it that failed."""
 
     @property
-    def survived(self) -> list[tuple[str, str]]:
-        """The claimed cases of which no test failed."""
-        return [claim for claim in self.mutation.claims if claim not in self.failing]
+    def survived(self) -> list[str]:
+        """The claimed cases, and the named tests, of which none failed."""
+        cases = [".".join(claim) for claim in self.mutation.claims if claim not in self.failing]
+        return cases + [test for test in self.mutation.tests if test not in self.failing_tests]
 
 
 def claiming_tests(mutation: Mutation) -> dict[tuple[str, str], list[str]]:
-    """Return the tests that cite each of a mutation's cases.
+    """Return the tests that cite each of a mutation's cases; none of one that names its tests only.
 
     Raises
     ------
@@ -79,7 +83,7 @@ def claiming_tests(mutation: Mutation) -> dict[tuple[str, str], list[str]]:
                 raise ValueError(f"{mutation.name}: {each.test} is expected to fail without it")
             found[each.test_class, each.name].append(each.test)
     bare = [f"{test_class}.{name}" for (test_class, name), tests in found.items() if not tests]
-    if bare or not found:
+    if bare or not (found or mutation.tests):
         raise ValueError(f"{mutation.name}: no test cites {', '.join(bare) or 'anything that it claims'}")
     return found
 
@@ -155,14 +159,20 @@ def try_mutation(original: Path, folder: Path, mutation: Mutation) -> Verdict:
     claimed = claiming_tests(mutation)
     shutil.copytree(original, folder)
     mutate(folder, mutation)
-    found = run_tests(folder, [test for tests in claimed.values() for test in tests])
+    found = run_tests(folder, [*mutation.tests, *(test for tests in claimed.values() for test in tests)])
     shutil.rmtree(folder)
     failing = {
         claim: failed[0]
         for claim, tests in claimed.items()
         if (failed := [test for test in tests if found.get(test) == "failing"])
     }
-    return Verdict(mutation, failing)
+    broken = [test for test, status in found.items() if status == "failing"]
+    failing_tests = {
+        named: hit[0]
+        for named in mutation.tests
+        if (hit := [test for test in broken if test == named or test.startswith(f"{named}::")])
+    }
+    return Verdict(mutation, failing, failing_tests)
 
 
 def page(mutations: Sequence[Mutation]) -> str:
@@ -171,14 +181,14 @@ def page(mutations: Sequence[Mutation]) -> str:
         "# Mutations",
         "",
         "Whether the tests behind [the conformance pages](conformance.md) notice when a rule is broken. Each row changes one",
-        "line in a copy of the packages, and runs the tests that cite its cases: of every case, at least one failed. Written",
-        "by `make mutations` after a run in which that was so, and only then.",
+        "line in a copy of the packages, and runs the tests that cite its cases: of every case, at least one failed. A guard that",
+        "no other system has cases of names its tests. `make mutations` writes this page after a run in which that was so.",
         "",
-        "| the log does then | changed in | becomes | cases that fail |",
+        "| the log does then | changed in | becomes | cases or tests that fail |",
         "|---|---|---|---|",
     ]
     for one in mutations:
-        cases = ", ".join(f"{test_class}.{name}" for test_class, name in one.claims)
+        cases = ", ".join([*map(".".join, one.claims), *(f"`{test}`" for test in one.tests)])
         after = " ".join(one.after.split()).replace(
             "|", "\\|"
         )  # a row of a table is one line, a bar a new cell
@@ -202,6 +212,7 @@ def _main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(asked.jobs) as pool:
         original = copy_to(Path(temporary) / "original")
         tests = {test for one in chosen for tests in claiming_tests(one).values() for test in tests}
+        tests.update(test for one in chosen for test in one.tests)
         before = [test for test, status in run_tests(original, sorted(tests)).items() if status == "failing"]
         if before:
             print("these fail without any change:", *before, sep="\n  ")
@@ -211,12 +222,16 @@ def _main(arguments: list[str]) -> int:
             print(f"{verdict.mutation.name}  ({verdict.mutation.path})")
             for (test_class, name), test in verdict.failing.items():
                 print(f"    {test_class}.{name}: {test}")
-            for test_class, name in verdict.survived:
-                print(f"    SURVIVED {test_class}.{name}")
+            for test in verdict.failing_tests.values():
+                print(f"    {test}")
+            for survivor in verdict.survived:
+                print(f"    SURVIVED {survivor}")
             wrong += bool(verdict.survived)
     if not wrong and not asked.name:
         (ROOT / PAGE).write_text(page(MUTATIONS), encoding="utf-8")
-    print(f"{len(chosen) - wrong} of {len(chosen)} mutations fail every case that claims the rule")
+    print(
+        f"{len(chosen) - wrong} of {len(chosen)} mutations fail every case that claims the rule, and every named test"
+    )
     return 1 if wrong else 0
 
 

@@ -1,4 +1,4 @@
-"""The limits that docs/limits.md lists are the constants and defaults of the code."""
+"""The limits that docs/internals/limits.md lists are the constants and defaults of the code."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from spark_datasource.options.read import parse_read_options
 from tests.meta.markdown import ROOT, codes, tables
 from txnformat.protocol.commit import CommitSettings
 
-LIMITS = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
+LIMITS = (ROOT / "docs" / "internals" / "limits.md").read_text(encoding="utf-8")
 
 UNITS = {"KiB": 2**10, "MiB": 2**20, "s": 1_000, "ms": 1}
 
-# Text of a row of docs/limits.md, and the constants (module:name) that its numbers are, in order.
+# Text of a row of docs/internals/limits.md, and the constants (module:name) that its numbers are, in order.
 LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "commit entry, as stored": ("txnformat.core.entry:ENTRY_BYTES_MAX",),
     "operations in one entry": ("txnformat.core.entry:OPERATIONS_MAX",),
@@ -54,8 +54,14 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
         "txnformat.segments.footer_shape:LISTS_BYTES_MAX",
         "txnformat.segments.footer_shape:LISTS_RATIO_MAX",
     ),
-    "objects in one listing of S3: a vacuum, an erasure's certificate and `txnlog verify` list the whole root, in about 0.4 kB of memory for each object": (
+    "objects in one listing of S3: an erasure's certificate and `txnlog verify` list the whole root, in about 0.4 kB of memory for each object": (
         "txnformat.store.s3.store:LISTED_KEYS_MAX",
+    ),
+    "objects that a vacuum lists, which holds only some of them": (
+        "txnformat.store.s3.store:LISTED_EACH_MAX",
+    ),
+    "what a vacuum knows of keys in memory, beyond that in a temporary file": (
+        "txnformat.verify.spool:MEMORY_BYTES",
     ),
     "segment lists of a state": ("txnformat.core.sealing.lists:LISTS_MAX",),
     "string in metadata": ("txnformat.field_types:TEXT_BYTES_MAX",),
@@ -93,6 +99,14 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     ),
     "decoded sidecars that a process keeps for its next reads of a log": (
         "txnformat.reading.sealed:KEPT_BYTES",
+    ),
+    "entries with [rows in them](../upkeep.md#small-transactions) that a process writes before it seals": (
+        "txnformat.client.committer:SEAL_PAYLOADS",
+        "txnformat.client.committer:SEAL_PAYLOAD_BYTES",
+    ),
+    "file that a seal makes of rows in entries": (
+        "txnformat.protocol.unembedding:FILE_BATCHES_MAX",
+        "txnformat.protocol.unembedding:FILE_BYTES_MAX",
     ),
     "partitions that one seal takes": ("txnformat.protocol.sealing:PARTITIONS_MAX",),
     "batches that one seal takes, unless a single append has more in a partition": (

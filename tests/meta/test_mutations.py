@@ -29,6 +29,9 @@ def test_a_mutation_is_of_a_line_that_is_there_and_claims_cases_that_tests_cite(
     mutate(tmp_path, mutation)
     assert copied.read_text(encoding="utf-8") != before
     assert all(claiming_tests(mutation).values())
+    for test in mutation.tests:
+        path, _, name = test.partition("::")
+        assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8") if name else (ROOT / path).exists()
 
 
 def test_there_are_mutations_of_every_part_that_has_rules() -> None:

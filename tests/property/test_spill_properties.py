@@ -113,7 +113,7 @@ def check_objects(twin: Twin, sidecars: SidecarCache) -> None:
     """A vacuum keeps, and an erasure looks at, what they do without spills; and the objects of the spills."""
     live: list[set[str]] = [set(), set()]
     for state, into in zip((twin.spilled, twin.plain), live, strict=True):
-        live_objects(Requests(sidecars.store, SystemClock(), None), state, into)
+        live_objects(Requests(sidecars.store, SystemClock(), None), state, into.add)
     spills = {
         twin.spilled.tables[one.table].key
         for partition in twin.spilled.partitions.values()

@@ -147,12 +147,12 @@ def what_is_written_anew_is_born_now(patch: Patch) -> None:
 
 def a_vacuum_deletes_at_once(patch: Patch) -> None:
     """Without the second run, a grace later."""
-    original = garbage._unnamed
-    patch.setattr(
-        garbage,
-        "_unnamed",
-        lambda found, kind, key, size, *, due, known: original(found, kind, key, size, due=True, known=known),
-    )
+    original = garbage.Judge._unnamed
+
+    def unnamed(self: Any, found: Any, kind: Any, key: str, size: int, *, due: bool, known: bool) -> None:
+        original(self, found, kind, key, size, due=True, known=known)
+
+    patch.setattr(garbage.Judge, "_unnamed", unnamed)
 
 
 def old_objects_may_be_named(patch: Patch) -> None:

@@ -1,8 +1,7 @@
-"""Spark against a log in a container of Azure: written, read and streamed on Azurite, with the settings of Hadoop's connector."""
+"""Spark against a log in a container of Azure: written, read and streamed on Azurite, under the name that Hadoop's connector takes."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark_datasource.datasource import register
 from txnlog import SparkTransaction, TxnLog
 from txnlog_testing.stores.azurite import AzureServer, azurite_program, azurite_server
 
@@ -26,21 +24,6 @@ SECONDS_MAX = 300
 def server() -> Iterator[AzureServer]:
     with azurite_server() as running:
         yield running
-
-
-@contextlib.contextmanager
-def _account_key(spark: SparkSession, server: AzureServer) -> Iterator[None]:
-    """Give the session the account's key as users of Hadoop's connector do; the endpoint comes by the environment."""
-    jsc = spark._jsc
-    assert jsc is not None
-    name = f"fs.azure.account.key.{server.account}.dfs.core.windows.net"
-    jsc.hadoopConfiguration().set(name, server.key)
-    register(spark)
-    try:
-        yield
-    finally:
-        jsc.hadoopConfiguration().unset(name)
-        register(spark)
 
 
 def test_spark_writes_reads_and_streams_a_log_in_a_container(
@@ -83,14 +66,3 @@ def test_wrong_credentials_are_one_clear_error(spark: SparkSession, server: Azur
         spark.read.format("txnlog").option("topic", "t").options(**options).load(server.url("none", "abfss"))
     assert "[TXNLOG_CREDENTIALS_INVALID]" in str(caught.value)
     assert "V1JPTkdWQUxVRQ" not in str(caught.value)
-
-
-def test_the_key_of_hadoops_connector_is_used_and_goes_to_no_other_endpoint(
-    spark: SparkSession, server: AzureServer
-) -> None:
-    reader = spark.read.format("txnlog").option("topic", "t")
-    url = server.url("none", "abfss")
-    with _account_key(spark, server), pytest.raises(PySparkException) as caught:
-        reader.option("storage.endpoint_url", server.endpoint_url).load(url)
-    assert "does not send the credentials" in str(caught.value).replace("\n", " ")
-    assert server.key not in str(caught.value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from txnformat.core.wire.small_documents import CondemnedDocument
 from txnformat.store.base import ObjectInfo
 from txnformat.store.unfinished import UnfinishedUpload
 
-__all__ = ["Fate", "Garbage", "Kind", "Limits", "VacuumReport", "VacuumRow", "judge"]
+__all__ = ["Fate", "Garbage", "Judge", "Kind", "Known", "Limits", "VacuumReport", "VacuumRow"]
 
 EXAMPLES_MAX = 5
 
@@ -116,139 +116,172 @@ class Limits(NamedTuple):
 
 @dataclass(slots=True)
 class Garbage:
-    """Keys to delete and to condemn, and the rows of the report."""
+    """Keys to delete and to condemn, of some objects of a root."""
 
     delete: list[str] = field(default_factory=list)
-    lists: list[str] = field(default_factory=list)
-    """Lists of condemned objects that are done; to be deleted after the objects."""
-    uploads: list[UnfinishedUpload] = field(default_factory=list)
     condemn: list[str] = field(default_factory=list)
-    _rows: dict[tuple[Fate, Kind, str], list[Any]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Known:
+    """Knowledge of the keys that are judged together."""
+
+    live: set[str] = field(default_factory=set)
+    """Keys that the state leads to."""
+    held: set[str] = field(default_factory=set)
+    """Keys of files that published tables have, or had within their hold time."""
+    condemned: dict[str, list[int]] = field(default_factory=dict)
+    """The lists of condemned objects that have a key, by their place in the order in which the judge got to know them."""
+
+
+class Rows:
+    """The rows of a report."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[Fate, Kind, str], tuple[list[int], list[str]]] = {}
 
     def add(self, fate: Fate, kind: Kind, why: Why, key: str, size: int) -> None:
         """Count an object."""
-        row = self._rows.setdefault((fate, kind, why.value), [0, 0, []])
-        row[0] += 1
-        row[1] += size
-        if len(row[2]) < EXAMPLES_MAX:
-            row[2].append(key)
+        counts, examples = self._rows.setdefault((fate, kind, why.value), ([0, 0], []))
+        counts[0] += 1
+        counts[1] += size
+        if len(examples) < EXAMPLES_MAX:
+            examples.append(key)
 
-    def rows(self) -> tuple[VacuumRow, ...]:
-        """Return the rows of the report."""
+    def sorted(self) -> tuple[VacuumRow, ...]:
+        """Return the rows: first what goes, then what is kept."""
         fates, kinds = list(Fate), list(Kind)
         ordered = sorted(
             self._rows.items(), key=lambda one: (fates.index(one[0][0]), kinds.index(one[0][1]), one[0][2])
         )
         return tuple(
-            VacuumRow(*head, objects, size, tuple(examples)) for head, (objects, size, examples) in ordered
+            VacuumRow(*head, counts[0], counts[1], tuple(examples)) for head, (counts, examples) in ordered
         )
 
 
-def judge(
-    objects: Iterable[ObjectInfo],
-    uploads: Sequence[UnfinishedUpload],
-    live: Container[str],
-    state: LogState,
-    lists: Mapping[str, CondemnedDocument],
-    limits: Limits,
-    *,
-    snapshots_sound: bool,
-    views: Published | None = None,
-) -> Garbage:
-    """Return what becomes of each object of a root.
+@dataclass(slots=True)
+class _List:
+    """A list of condemned objects."""
 
-    ``objects``: those that were listed. ``uploads``: begun before the grace. ``live``: keys that the state leads to. ``lists``: of condemned
-    objects, by key. ``snapshots_sound``: whether the two newest named snapshots were read back. ``views``: what published views hold back; None: there are none.
+    key: str
+    size: int = 0
+    is_due: bool = False
+    """No state of the last grace names its objects."""
+    is_due_by_time: bool = False
+    """They were there a grace ago."""
+    is_open: bool = False
+    """Some of its objects are left."""
+
+
+class Judge:
+    """The judgement of the objects of a root, in parts: first the lists of condemned objects, then each object once, then the end.
+
+    ``snapshots_sound``: whether the two newest named snapshots were read back. ``views``: what published views hold back; None: there are none.
     """
-    garbage = Garbage()
-    views = views or Published()
-    judged = _Views(state, views, limits.old_entry)
-    condemned = _Condemned(lists.values(), limits)
-    listed: dict[str, int] = {}
-    for key, size in objects:
-        if key in lists or key in condemned.all:
-            listed[key] = size
+
+    def __init__(
+        self, state: LogState, limits: Limits, *, snapshots_sound: bool, views: Published | None = None
+    ) -> None:
+        self._state = state
+        self._limits = limits
+        self._sound = snapshots_sound
+        self._views = views or Published()
+        self._of_views = _Views(state, self._views, limits.old_entry)
+        self._lists: list[_List] = []
+        self._by_key: dict[str, _List] = {}
+        self.rows = Rows()
+
+    def list_of(self, key: str, document: CondemnedDocument) -> int:
+        """Get to know a list of condemned objects; return its place."""
+        one = _List(
+            key,
+            is_due=document.entry <= self._limits.old_entry,
+            is_due_by_time=document.timestamp_ms <= self._limits.old_ms,
+        )
+        self._lists.append(one)
+        self._by_key[key] = one
+        return len(self._lists) - 1
+
+    def part(self, objects: Iterable[ObjectInfo], known: Known) -> Garbage:
+        """Return what becomes of some objects of the root. ``known``: of their keys."""
+        garbage = Garbage()
+        for key, size in objects:
+            lists = [self._lists[number] for number in known.condemned.get(key, ())]
+            if not self._is_deleted(garbage, key, size, known, lists):
+                for one in lists:
+                    one.is_open = True
+        return garbage
+
+    def _is_deleted(self, garbage: Garbage, key: str, size: int, known: Known, lists: list[_List]) -> bool:
+        """Judge an object; return whether it goes now."""
+        rows, before = self.rows, len(garbage.delete)
         if (name := keys.named_after(key)) is not None:
             kind = _kind(key)
-            if key in live:
-                garbage.add(Fate.KEPT, kind, Why.LIVE, key, size)
-            elif views.holds(key):
-                garbage.add(Fate.KEPT, kind, Why.PUBLISHED, key, size)
-            elif name.born >= limits.floor:
-                garbage.add(Fate.KEPT, kind, Why.YOUNG, key, size)
+            if key in known.live:
+                rows.add(Fate.KEPT, kind, Why.LIVE, key, size)
+            elif key in known.held or self._views.holds(key):
+                rows.add(Fate.KEPT, kind, Why.PUBLISHED, key, size)
+            elif name.born >= self._limits.floor:
+                rows.add(Fate.KEPT, kind, Why.YOUNG, key, size)
             else:
-                _unnamed(garbage, kind, key, size, due=key in condemned.due, known=key in condemned.all)
+                self._unnamed(
+                    garbage, kind, key, size, due=any(one.is_due for one in lists), known=bool(lists)
+                )
         elif (name := keys.parse_snapshot_key(key)) is not None:
-            _snapshot(garbage, state, name.born, key, size, limits.floor, sound=snapshots_sound)
+            self._snapshot(garbage, name.born, key, size)
         elif keys.parse_probe_key(key) is not None:
-            due = key in condemned.due_by_time
-            _unnamed(garbage, Kind.PROBE, key, size, due=due, known=key in condemned.all)
-        elif key not in lists and not judged.add(garbage, key, size):
+            due = any(one.is_due_by_time for one in lists)
+            self._unnamed(garbage, Kind.PROBE, key, size, due=due, known=bool(lists))
+        elif key in self._by_key:
+            self._by_key[key].size = size
+        elif not self._of_views.add(rows, garbage, key, size):
             ours = _is_log(key)
-            garbage.add(
+            rows.add(
                 Fate.KEPT, Kind.LOG if ours else Kind.FOREIGN, Why.LIVE if ours else Why.STRANGE, key, size
             )
-    _judge_lists(garbage, lists, listed)
-    for upload in uploads:
-        ours = _is_ours(upload)
-        fate, why = (Fate.DELETED, Why.LEFT) if ours else (Fate.KEPT, Why.STRANGE)
-        garbage.add(fate, Kind.UPLOAD, why, upload.key, upload.size)
-        if ours:
-            garbage.uploads.append(upload)
-    return garbage
+        return len(garbage.delete) > before
 
+    def _unnamed(self, garbage: Garbage, kind: Kind, key: str, size: int, *, due: bool, known: bool) -> None:
+        if due:
+            self.rows.add(Fate.DELETED, kind, Why.UNNAMED, key, size)
+            garbage.delete.append(key)
+        elif known:
+            self.rows.add(Fate.KEPT, kind, Why.WAITING, key, size)
+        else:
+            self.rows.add(Fate.CONDEMNED, kind, Why.UNNAMED_NOW, key, size)
+            garbage.condemn.append(key)
 
-def _judge_lists(garbage: Garbage, lists: Mapping[str, CondemnedDocument], sizes: Mapping[str, int]) -> None:
-    """Judge lists of condemned objects. ``sizes``: of the lists, and of those of their objects that are there."""
-    gone = set(garbage.delete)
-    for key, one in lists.items():
-        done = all(named not in sizes or named in gone for named in one.keys)
-        fate, why = (Fate.DELETED, Why.DONE) if done else (Fate.KEPT, Why.OPEN)
-        garbage.add(fate, Kind.CONDEMNED, why, key, sizes.get(key, 0))
-        if done:
-            garbage.lists.append(key)
+    def _snapshot(self, garbage: Garbage, entry: int, key: str, size: int) -> None:
+        """Judge a snapshot; readers that meet a deleted one begin with another."""
+        named = self._state.checkpoints
+        if len(named) < 2 or entry >= min(self._limits.floor, named[0].entry):
+            self.rows.add(Fate.KEPT, Kind.SNAPSHOT, Why.NEWEST, key, size)
+        elif not self._sound:
+            self.rows.add(Fate.KEPT, Kind.SNAPSHOT, Why.SNAPSHOT_MISSING, key, size)
+        else:
+            self.rows.add(Fate.DELETED, Kind.SNAPSHOT, Why.OLD_SNAPSHOT, key, size)
+            garbage.delete.append(key)
 
+    def uploads(self, found: Iterable[UnfinishedUpload]) -> list[UnfinishedUpload]:
+        """Return those of the uploads, begun before the grace, that go."""
+        gone = []
+        for upload in found:
+            ours = _is_ours(upload)
+            fate, why = (Fate.DELETED, Why.LEFT) if ours else (Fate.KEPT, Why.STRANGE)
+            self.rows.add(fate, Kind.UPLOAD, why, upload.key, upload.size)
+            if ours:
+                gone.append(upload)
+        return gone
 
-class _Condemned:
-    """Keys in lists of condemned objects."""
-
-    def __init__(self, lists: Iterable[CondemnedDocument], limits: Limits) -> None:
-        self.all: set[str] = set()
-        self.due: set[str] = set()
-        """No state of the last grace names them."""
-        self.due_by_time: set[str] = set()
-        """They were there a grace ago."""
-        for one in lists:
-            self.all.update(one.keys)
-            if one.entry <= limits.old_entry:
-                self.due.update(one.keys)
-            if one.timestamp_ms <= limits.old_ms:
-                self.due_by_time.update(one.keys)
-
-
-def _unnamed(garbage: Garbage, kind: Kind, key: str, size: int, *, due: bool, known: bool) -> None:
-    if due:
-        garbage.add(Fate.DELETED, kind, Why.UNNAMED, key, size)
-        garbage.delete.append(key)
-    elif known:
-        garbage.add(Fate.KEPT, kind, Why.WAITING, key, size)
-    else:
-        garbage.add(Fate.CONDEMNED, kind, Why.UNNAMED_NOW, key, size)
-        garbage.condemn.append(key)
-
-
-def _snapshot(
-    garbage: Garbage, state: LogState, entry: int, key: str, size: int, floor: int, *, sound: bool
-) -> None:
-    """Judge a snapshot; readers that meet a deleted one begin with another."""
-    named = state.checkpoints
-    if len(named) < 2 or entry >= min(floor, named[0].entry):
-        garbage.add(Fate.KEPT, Kind.SNAPSHOT, Why.NEWEST, key, size)
-    elif not sound:
-        garbage.add(Fate.KEPT, Kind.SNAPSHOT, Why.SNAPSHOT_MISSING, key, size)
-    else:
-        garbage.add(Fate.DELETED, Kind.SNAPSHOT, Why.OLD_SNAPSHOT, key, size)
-        garbage.delete.append(key)
+    def done_lists(self) -> list[str]:
+        """Return the keys of the lists of which nothing is left; after all objects. To be deleted after their objects."""
+        done = []
+        for one in self._lists:
+            fate, why = (Fate.KEPT, Why.OPEN) if one.is_open else (Fate.DELETED, Why.DONE)
+            self.rows.add(fate, Kind.CONDEMNED, why, one.key, one.size)
+            if not one.is_open:
+                done.append(one.key)
+        return done
 
 
 class _Views:
@@ -260,30 +293,30 @@ class _Views:
         self._old_entry = old_entry
         self._manifests_from = views.manifests_from
 
-    def add(self, garbage: Garbage, key: str, size: int) -> bool:
+    def add(self, rows: Rows, garbage: Garbage, key: str, size: int) -> bool:
         """Judge an object, if it is one of a view. That of a table goes with its topic: a state forgets a deletion that is older than the grace."""
         if not keys.is_of_view(key):
             return False
         manifest = keys.manifest_name(key)
         if manifest is not None:
             is_old = manifest.entry < self._manifests_from
-            _gone(garbage, Why.OLD_MANIFEST if is_old else Why.LIVE, key, size, is_gone=is_old)
+            _gone(rows, garbage, Why.OLD_MANIFEST if is_old else Why.LIVE, key, size, is_gone=is_old)
             return True
         name = keys.delta_name(key) or keys.iceberg_name(key)
         if name is None:
             return False
         deleted = self._deleted.get(name.directory)
         if name.directory in self._directories:
-            _gone(garbage, Why.LIVE, key, size, is_gone=False)
+            _gone(rows, garbage, Why.LIVE, key, size, is_gone=False)
         elif deleted is not None and deleted.entry > self._old_entry:
-            _gone(garbage, Why.DELETED_TOPIC, key, size, is_gone=False)
+            _gone(rows, garbage, Why.DELETED_TOPIC, key, size, is_gone=False)
         else:
-            _gone(garbage, Why.OLD_VIEW, key, size, is_gone=True)
+            _gone(rows, garbage, Why.OLD_VIEW, key, size, is_gone=True)
         return True
 
 
-def _gone(garbage: Garbage, why: Why, key: str, size: int, *, is_gone: bool) -> None:
-    garbage.add(Fate.DELETED if is_gone else Fate.KEPT, Kind.VIEW, why, key, size)
+def _gone(rows: Rows, garbage: Garbage, why: Why, key: str, size: int, *, is_gone: bool) -> None:
+    rows.add(Fate.DELETED if is_gone else Fate.KEPT, Kind.VIEW, why, key, size)
     if is_gone:
         garbage.delete.append(key)
 

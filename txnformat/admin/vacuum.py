@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import datetime
 import logging
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from txnformat import keys
-from txnformat.admin.garbage import Garbage, Limits, VacuumReport, judge
-from txnformat.admin.publishing.holding import published
+from txnformat.admin.garbage import Judge, Known, Limits, VacuumReport
+from txnformat.admin.publishing.holding import ListedViews, published
 from txnformat.arguments import check_callable, check_flags
 from txnformat.client.committer import Committer
 from txnformat.core.entry import sha256_hex
@@ -39,11 +41,12 @@ from txnformat.errors import (
 )
 from txnformat.protocol.cuts import last_entry_at
 from txnformat.protocol.snapshots import create_object
-from txnformat.store.base import ObjectInfo
+from txnformat.store.base import ObjectInfo, list_each
 from txnformat.store.unfinished import UnfinishedUpload, discard_upload, unfinished_uploads
-from txnformat.verify.live import CompactKeys, live_objects
+from txnformat.verify.live import live_objects
 from txnformat.verify.report import Progress
 from txnformat.verify.requests import Requests
+from txnformat.verify.spool import Spool
 
 __all__ = ["GRACE", "GRACE_MIN", "vacuum"]
 
@@ -53,6 +56,9 @@ GRACE_MIN = datetime.timedelta(milliseconds=GRACE_MS_MIN)
 """A shorter grace needs consent: jobs that run for longer lose what they read and write. Writers look for news four times in this time."""
 
 logger = logging.getLogger("txnlog")
+
+_LISTED, _LIVE, _HELD, _CONDEMNED = range(4)
+"""A row of the spool says of its key: it was listed, with its size; the state leads to it; a published table holds it; a list of condemned objects has it."""
 
 
 def vacuum(
@@ -102,33 +108,31 @@ class _Vacuum:
         check_removal(state)
         self._requests.advance("objects", 0, 0)
         old_ms = self._requests.attempt(self._store.store_time_ms) - self._grace_ms
-        objects = self._requests.objects("")
-        of_views = [info.key for info in objects if keys.is_of_view(info.key)]
-        if of_views:
-            state = self._committer.refresh()  # it knows the topics of all tables that are listed
-        old_entry = self._committer.read(last_entry_at(state, old_ms))
-        state = self._marked(state, objects, old_entry)
-        floor = max(state.vacuum_floor, old_entry) if self._dry_run else state.vacuum_floor
-        # From here to the first deletion everything is read that is needed: what cannot be read stops the vacuum.
-        live = live_objects(self._requests, state, CompactKeys())
-        lists = self._lists(state, objects)
-        sound = self._has_sound_snapshots(state, objects)
-        views = published(self._committer, state, of_views, old_ms + self._grace_ms)
-        self._notes += views.notes
-        limits = Limits(floor, old_entry, old_ms)
-        garbage = judge(
-            objects,
-            self._uploads(old_ms),
-            live.keys,
-            state,
-            lists,
-            limits,
-            snapshots_sound=sound,
-            views=views,
-        )
+        spool, listed = self._requests.attempt(self._list)
+        with spool:
+            if listed.has_views:
+                state = self._committer.refresh()  # it knows the topics of all tables that are listed
+            old_entry = self._committer.read(last_entry_at(state, old_ms))
+            state = self._marked(state, listed, old_entry)
+            floor = max(state.vacuum_floor, old_entry) if self._dry_run else state.vacuum_floor
+            # From here to the first deletion everything is read that is needed: what cannot be read stops the vacuum.
+            live_objects(self._requests, state, lambda key: spool.add(key, _LIVE))
+            documents = self._documents(state, listed)
+            sound = self._has_sound_snapshots(state, listed)
+            now_ms = old_ms + self._grace_ms
+            views = published(self._committer, state, listed.views, now_ms, lambda key: spool.add(key, _HELD))
+            self._notes += views.notes
+            judge = Judge(state, Limits(floor, old_entry, old_ms), snapshots_sound=sound, views=views)
+            for key, document in documents:
+                number = judge.list_of(key, document)
+                for named in document.keys:
+                    spool.add(named, _CONDEMNED, number)
+            uploads = judge.uploads(self._uploads(old_ms))
+            self._judge(state, judge, spool)
+        lists = judge.done_lists()
         if not self._dry_run:
-            self._condemn(state, garbage)
-            self._delete(garbage)
+            self._discard(uploads)
+            self._delete("lists", lists)
         return VacuumReport(
             self._store.url,
             state.log_id,
@@ -136,14 +140,29 @@ class _Vacuum:
             floor,
             self._grace_ms,
             self._dry_run,
-            garbage.rows(),
+            judge.rows.sorted(),
             tuple(self._notes),
         )
 
-    def _marked(self, state: LogState, objects: Sequence[ObjectInfo], old_entry: int) -> LogState:
+    def _list(self) -> tuple[Spool, _Listed]:
+        """List the root."""
+        listed = _Listed()
+        spool = Spool()
+
+        def take(info: ObjectInfo) -> None:
+            listed.add(info.key)
+            spool.add(info.key, _LISTED, info.size)
+
+        try:
+            list_each(self._store, "", take)
+        except BaseException:
+            spool.close()
+            raise
+        return spool, listed
+
+    def _marked(self, state: LogState, listed: _Listed, old_entry: int) -> LogState:
         """Move the floor to the last old entry, unless no object was born at the floor or later and no erasure waits for it; return the newest state."""
-        names = (keys.named_after(info.key) for info in objects)
-        useful = any(name is not None and name.born >= state.vacuum_floor for name in names) or any(
+        useful = listed.newest_born >= state.vacuum_floor or any(
             one.complete_entry < 0 <= one.rewritten_entry and one.needed_floor > state.vacuum_floor
             for one in state.erasures.values()
         )
@@ -157,22 +176,18 @@ class _Vacuum:
             logger.debug("another vacuum has moved the floor: %s", error)
         return self._committer.refresh()
 
-    def _lists(self, state: LogState, objects: Sequence[ObjectInfo]) -> dict[str, CondemnedDocument]:
-        """Return the lists of condemned objects, by key. Another vacuum may delete one meanwhile."""
-        wanted = [info.key for info in objects if keys.parse_condemned_key(info.key) is not None]
+    def _documents(self, state: LogState, listed: _Listed) -> Iterator[tuple[str, CondemnedDocument]]:
+        """Yield the lists of condemned objects, with their keys. Another vacuum may delete one meanwhile."""
+        wanted = sorted(listed.lists)
         answers = self._requests.parallel("lists", self._requests.get, wanted)
-        return {
-            key: decode_condemned(data, key, state.log_id)
-            for key, data in zip(wanted, answers, strict=True)
-            if data is not None
-        }
+        for key, data in zip(wanted, answers, strict=True):
+            if data is not None:
+                yield key, decode_condemned(data, key, state.log_id)
 
-    def _has_sound_snapshots(self, state: LogState, objects: Sequence[ObjectInfo]) -> bool:
+    def _has_sound_snapshots(self, state: LogState, listed: _Listed) -> bool:
         """Return whether the two newest named snapshots have the bytes that the log names; looks only if older ones are there."""
         named = state.checkpoints
-        names = (keys.parse_snapshot_key(info.key) for info in objects)
-        born = [name.born for name in names if name is not None]
-        if len(named) < 2 or not any(entry < named[0].entry for entry in born):
+        if len(named) < 2 or listed.oldest_snapshot >= named[0].entry:
             return True
         for one in named:
             data = self._requests.get(one.key)
@@ -189,29 +204,79 @@ class _Vacuum:
             self._notes.append(f"unfinished uploads could not be listed: {error}")
             return []
 
-    def _condemn(self, state: LogState, garbage: Garbage) -> None:
-        """Write the lists of what a later run may delete."""
+    def _judge(self, state: LogState, judge: Judge, spool: Spool) -> None:
+        """Judge all objects that were listed, in parts, and condemn and delete them; what is condemned is noted before the last of the others go."""
+        condemn: list[str] = []
+        delete: list[str] = []
+        for rows in spool.parts():
+            sizes: dict[str, int] = {}
+            known = Known()
+            for key, kind, *values in rows:
+                if kind == _LISTED:
+                    sizes[key] = values[0]
+                elif kind == _LIVE:
+                    known.live.add(key)
+                elif kind == _HELD:
+                    known.held.add(key)
+                else:
+                    known.condemned.setdefault(key, []).append(values[0])
+            garbage = judge.part((ObjectInfo(key, size) for key, size in sizes.items()), known)
+            if self._dry_run:
+                continue
+            self._delete("deletions", delete)
+            delete = garbage.delete
+            condemn += garbage.condemn
+            while len(condemn) > CONDEMNED_KEYS_MAX:
+                self._condemn(state, condemn[:CONDEMNED_KEYS_MAX])
+                condemn = condemn[CONDEMNED_KEYS_MAX:]
+        if condemn:
+            self._condemn(state, condemn)
+        self._delete("deletions", delete)
+
+    def _condemn(self, state: LogState, wanted: Sequence[str]) -> None:
+        """Write a list of what a later run may delete."""
         now_ms = self._requests.attempt(self._store.store_time_ms)
-        wanted = sorted(garbage.condemn)
-        for start in range(0, len(wanted), CONDEMNED_KEYS_MAX):
-            named = wanted[start : start + CONDEMNED_KEYS_MAX]
-            key = keys.condemned_key(state.entry, self._committer.ids.new())
-            self._committer.read(
-                create_object(key, encode_condemned(state.log_id, state.entry, now_ms, named))
-            )
+        key = keys.condemned_key(state.entry, self._committer.ids.new())
+        self._committer.read(
+            create_object(key, encode_condemned(state.log_id, state.entry, now_ms, sorted(wanted)))
+        )
 
-    def _delete(self, garbage: Garbage) -> None:
-        """Delete objects, and then the lists that named them."""
-
+    def _delete(self, stage: str, wanted: Sequence[str]) -> None:
         def delete(key: str) -> None:
             self._requests.attempt(lambda: self._store.delete(key))
 
+        for _ in self._requests.parallel(stage, delete, wanted):
+            pass
+
+    def _discard(self, uploads: Sequence[UnfinishedUpload]) -> None:
         def discard(upload: UnfinishedUpload) -> None:
             self._requests.attempt(lambda: discard_upload(self._store, upload))
 
-        for _ in self._requests.parallel("deletions", delete, garbage.delete):
+        for _ in self._requests.parallel("uploads", discard, uploads):
             pass
-        for _ in self._requests.parallel("uploads", discard, garbage.uploads):
-            pass
-        for _ in self._requests.parallel("lists", delete, garbage.lists):
-            pass
+
+
+@dataclass(slots=True)
+class _Listed:
+    """A summary of the listing of a root, besides the keys and sizes."""
+
+    newest_born: int = -1
+    """Largest number at which an object that entries name was born; -1: there is none."""
+    oldest_snapshot: int = sys.maxsize
+    """Entry of the oldest snapshot."""
+    lists: list[str] = field(default_factory=list)
+    """Keys of the lists of condemned objects."""
+    views: ListedViews = field(default_factory=ListedViews)
+    has_views: bool = False
+
+    def add(self, key: str) -> None:
+        """Take in a key."""
+        if (name := keys.named_after(key)) is not None:
+            self.newest_born = max(self.newest_born, name.born)
+        elif (name := keys.parse_snapshot_key(key)) is not None:
+            self.oldest_snapshot = min(self.oldest_snapshot, name.born)
+        elif keys.parse_condemned_key(key) is not None:
+            self.lists.append(key)
+        elif keys.is_of_view(key):
+            self.has_views = True
+            self.views.add(key)

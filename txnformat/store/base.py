@@ -15,7 +15,7 @@ See the specification, section "Stores".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
@@ -29,6 +29,7 @@ __all__ = [
     "ObjectStore",
     "ObjectWriter",
     "check_range",
+    "list_each",
     "lists_by_scanning",
     "make_durable",
     "place_of",
@@ -160,6 +161,19 @@ def make_durable(store: ObjectStore, keys: Sequence[str]) -> None:
     method = getattr(store, "make_durable", None)
     if method is not None:
         method(keys)
+
+
+def list_each(store: ObjectStore, prefix: str, take: Callable[[ObjectInfo], object]) -> None:
+    """Call ``take`` with each object whose key starts with ``prefix``, in any order; a store holds few of them at a time, if it has a method of this name.
+
+    When it raises, some may have been taken. Objects that come or go meanwhile are taken or not. ``take`` raises no OSError: a store takes it for its own.
+    """
+    method = getattr(store, "list_each", None)
+    if method is not None:
+        method(prefix, take)
+        return
+    for info in store.list(prefix):
+        take(info)
 
 
 def lists_by_scanning(store: ObjectStore) -> bool:

@@ -17,7 +17,8 @@ import stat
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
+from operator import methodcaller
 from typing import Any, TypeVar
 
 from txnformat.errors import StorageError
@@ -26,6 +27,9 @@ __all__ = ["Tree", "Way", "identity", "nothing_there", "read_exactly", "read_who
 
 _READ_BYTES = 1 << 20
 """Bytes of one read of a file that has another size than it had."""
+
+ENTRIES_AT_ONCE = 1_000
+"""Entries of a directory that are held: of 10^7 they would be gigabytes."""
 
 T = TypeVar("T")
 
@@ -91,14 +95,16 @@ class Tree:
     def scan(self, path: str, use: Callable[[os.DirEntry[str]], Any]) -> None:
         """Call ``use`` with each entry of a directory, while that is open."""
         opened: list[int] = []
-        closing = map(os.close, opened)
+        scans: list[Any] = []
+        closing = chain(map(methodcaller("close"), scans), map(os.close, opened))
         try:
             self._open(path, _DIRECTORY, opened)
-            entries: list[os.DirEntry[str]] = []
-            entries.extend(chain.from_iterable(map(_scandir, opened[-1:])))
-            entries.reverse()
-            while entries:  # an entry keeps its status; of 10^7 that would be gigabytes
-                use(entries.pop())
+            scans.extend(map(_scandir, opened[-1:]))
+            entries = chain.from_iterable(scans)
+            while part := list(islice(entries, ENTRIES_AT_ONCE)):
+                part.reverse()
+                while part:  # an entry keeps its status
+                    use(part.pop())
         finally:
             _finish(closing)
 

@@ -241,15 +241,22 @@ class LocalStore:
         One scan of the deepest directory that ``prefix`` names and of those below it; sizes are asked only of
         the files that are returned.
         """
+        found: dict[str, int] = {}
+        self._look_through(prefix, start_after, found.__setitem__)
+        # The order of code points is the order of UTF-8 bytes.
+        return [ObjectInfo(key, found.pop(key)) for key in sorted(found)]
+
+    def list_each(self, prefix: str, take: Callable[[ObjectInfo], object]) -> None:
+        """Call ``take`` with the objects under ``prefix``, in the order of the directories; a thousand are held at a time."""
+        self._look_through(prefix, None, lambda key, size: take(ObjectInfo(key, size)))
+
+    def _look_through(self, prefix: str, start_after: str | None, take: Callable[[str, int], object]) -> None:
         directory = prefix[: prefix.rfind("/") + 1]
         if directory:
             self._path(directory[:-1])
-        found: dict[str, int] = {}
         waiting = [(directory, self._tree.way(f"{self._root}/{directory}".removesuffix("/")))]
         while waiting:
-            waiting += self._scan(*waiting.pop(), prefix, start_after, found)
-        # The order of code points is the order of UTF-8 bytes.
-        return [ObjectInfo(key, found.pop(key)) for key in sorted(found)]
+            waiting += self._scan(*waiting.pop(), prefix, start_after, take)
 
     def keeps_versions(self) -> bool:
         """Return False: what is deleted is gone; a file system that takes snapshots of itself does not say so."""
@@ -280,9 +287,14 @@ class LocalStore:
         self._remove(f"{self._path(directory)}/{name}")
 
     def _scan(
-        self, directory: str, above: Way, prefix: str, start_after: str | None, found: dict[str, int]
+        self,
+        directory: str,
+        above: Way,
+        prefix: str,
+        start_after: str | None,
+        take: Callable[[str, int], object],
     ) -> Sequence[tuple[str, Way]]:
-        """Add key and size of each object of ``directory`` (empty, or ending in ``/``) to ``found``; return the directories in it.
+        """Call ``take`` with key and size of each object of ``directory`` (empty, or ending in ``/``); return the directories in it.
 
         ``above`` is the way to it: a link to one of these would lead around a circle.
         """
@@ -297,6 +309,7 @@ class LocalStore:
                 return  # neither a file nor a directory of this name has anything to list
             if not key.startswith(prefix) or not _is_key_part(entry.name):
                 return
+            size: int | None = None
             # Another process may delete it between the scan and the stat; then it is not there.
             with nothing_there():
                 if entry.is_dir(follow_symlinks=follow):
@@ -306,7 +319,9 @@ class LocalStore:
                 elif start_after is None or key > start_after:
                     status = entry.stat(follow_symlinks=follow)
                     if stat.S_ISREG(status.st_mode):
-                        found[key] = status.st_size
+                        size = status.st_size
+            if size is not None:
+                take(key, size)
 
         try:
             self._tree.scan(path, look)

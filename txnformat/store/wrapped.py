@@ -11,6 +11,7 @@ from txnformat.store.base import (
     ObjectInfo,
     ObjectStore,
     ObjectWriter,
+    list_each,
     lists_by_scanning,
     make_durable,
     place_of,
@@ -82,6 +83,10 @@ class WrappedStore(ObjectStore):
 
     def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
         return self._request(RequestKind.LIST, prefix, lambda: self._inner.list(prefix, start_after))
+
+    def list_each(self, prefix: str, take: Callable[[ObjectInfo], object]) -> None:
+        """See :func:`~txnformat.store.base.list_each`."""
+        self._request(RequestKind.LIST, prefix, lambda: list_each(self._inner, prefix, take))
 
     def delete(self, key: str) -> None:
         self._request(RequestKind.DELETE, key, lambda: self._inner.delete(key))

@@ -363,6 +363,7 @@ class ChainCheck:
         self._buffer = {}
         self.state = snapshot
         self.anchors.append(snapshot)
+        self.lifecycle.begin(snapshot)
         self._derivation = OffsetDerivation(snapshot)
         for _, (entry, sha256) in sorted(later.items()):
             if self.state is not None:

@@ -6,6 +6,7 @@ tell whether that is true, because it reads no segments; verification does.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,6 +50,8 @@ class LifecycleCheck:
 
     def __init__(self, record: Record) -> None:
         self._record = record
+        self._anchor: LogState | None = None
+        """The snapshot that the fold began with: parts that were sealed up to it are not known."""
         self._sealed: dict[TopicPartition, list[_Sealed]] = {}
         self._trims: list[_Trimmed] = []
         self._wanted: dict[str, set[TopicPartition]] = {}
@@ -57,6 +60,11 @@ class LifecycleCheck:
         """Rows (BOUND) of these."""
         self._compacted: dict[str, list[tuple[int, TopicPartition, CompactedRange]]] = {}
         """Entry, partition and range that a ``.runs`` was named for, by its key."""
+
+    def begin(self, snapshot: LogState) -> None:
+        """Go on from a snapshot: what was sealed and replaced up to it was not seen, or not all of it."""
+        self._anchor = snapshot
+        self._sealed = {}
 
     def add(self, before: LogState, entry: CommitEntry) -> None:
         """Take in an entry that follows a state."""
@@ -110,10 +118,13 @@ class LifecycleCheck:
             [*(one for one in known if one not in gone), _Sealed(_as_sealed(part), index)],
             key=lambda one: one.part.start_offset,
         )
-        if not gone or gone[0].part.start_offset > start:
-            return  # sealed by entries that are deleted
+        if not self._is_known(key, gone, OffsetRange(start, end)):
+            return
         expected: dict[str, int] = {"start_offset": start, "end_offset": end}
-        got = {"start_offset": gone[0].part.start_offset, "end_offset": gone[-1].part.end_offset}
+        got = {
+            "start_offset": gone[0].part.start_offset if gone else end,
+            "end_offset": gone[-1].part.end_offset if gone else start,
+        }
         for name in SUMS:
             expected[name] = sum(getattr(one.part, name) for one in gone)
             got[name] = getattr(part, f"old_{name}")
@@ -132,8 +143,8 @@ class LifecycleCheck:
             for one in self._sealed.get(key, ())
             if one.part.start_offset < gone.end and one.part.end_offset > gone.start
         ]
-        if not segments or segments[0].part.start_offset > gone.start:
-            return  # sealed by entries that are deleted
+        if not self._is_known(key, segments, gone):
+            return
         whole = [one.part for one in segments if one.part.end_offset <= gone.end]
         expected = {name: sum(getattr(part, name) for part in whole) for name in SUMS}
         got = {name: getattr(trimmed, name) for name in SUMS}
@@ -142,6 +153,19 @@ class LifecycleCheck:
         self._trims.append(_Trimmed(entry, key, gone, trimmed.commit_entry, tuple(segments)))
         for one in segments:
             self._wanted.setdefault(one.key, set()).add(key)
+
+    def _is_known(self, key: TopicPartition, parts: Sequence[_Sealed], wanted: OffsetRange) -> bool:
+        """Return whether parts are all that there were at some offsets: if some are missing, entries that were not seen have not sealed them.
+
+        A compaction of older offsets may be seen where the seal of newer ones is not, so a part may be missing between others.
+        """
+        sealed_end = 0 if self._anchor is None else self._anchor.partition(key).sealed_end
+        covered = wanted.start
+        for one in parts:
+            if covered < min(one.part.start_offset, sealed_end):
+                return False
+            covered = max(covered, one.part.end_offset)
+        return covered >= min(wanted.end, sealed_end)
 
     def index(self, key: str, index: SegmentIndex) -> None:
         """Take in an ``.index``, which was compared with what it must hold, or a ``.runs``."""

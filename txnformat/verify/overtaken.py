@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from txnformat import keys
 from txnformat.core.state import LogState
@@ -31,10 +31,15 @@ def without_overtaken(
             newest = fold_bytes(newest, data)
         if newest.entry == state.entry:
             return found
-        live = live_objects(requests, newest)
+        live: set[str] = set()
+        live_objects(requests, newest, live.add)
     except TxnLogError:  # what cannot be read is told by the next run, which begins with it
         return found
-    return tuple(one for one in found if not (_may_be_gone(one) and live.may_be_gone(one.object)))
+    return tuple(one for one in found if not (_may_be_gone(one) and _is_gone(newest, live, one.object)))
+
+
+def _is_gone(state: LogState, live: Container[str], key: str) -> bool:
+    return key not in live and keys.born_of(key) < state.vacuum_floor
 
 
 def _may_be_gone(problem: VerifyProblem) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 from typing import TypeVar
 
 from txnformat.clock import Clock
@@ -15,7 +17,7 @@ from txnformat.verify.report import Progress, VerifyProgress
 __all__ = ["Requests"]
 
 THREADS = 8
-AT_ONCE = 256
+AT_ONCE = 32
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -53,13 +55,18 @@ class Requests:
         return self.attempt(lambda: self.store.list(prefix))
 
     def parallel(self, stage: str, call: Callable[[S], T], items: Sequence[S]) -> Iterator[T]:
-        """Yield ``call`` of each item, in order; several at a time."""
+        """Yield ``call`` of each item, in order; several at a time, and at most AT_ONCE of them before they are wanted."""
         with ThreadPoolExecutor(THREADS, thread_name_prefix="txnlog-requests") as pool:
-            for first in range(0, len(items), AT_ONCE):
-                part = items[first : first + AT_ONCE]
-                for index, result in enumerate(pool.map(call, part), first + 1):
-                    yield result
-                    self.advance(stage, index, len(items))
+            waiting: deque[Future[T]] = deque()
+            todo = iter(items)
+            try:
+                for done in range(1, len(items) + 1):
+                    waiting.extend(pool.submit(call, item) for item in islice(todo, AT_ONCE - len(waiting)))
+                    yield waiting.popleft().result()
+                    self.advance(stage, done, len(items))
+            finally:
+                for one in waiting:
+                    one.cancel()
 
     def advance(self, stage: str, done: int, total: int) -> None:
         """Say how far a stage is."""

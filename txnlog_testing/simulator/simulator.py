@@ -441,8 +441,9 @@ class _Simulation:
         rewrites = self.oracle.ledger.rewrites
         assert rewrites is not None
         self._do_last("finish")
-        live = live_objects(Requests(self.world.store, self.world.time, None), self.oracle.state)
-        rewrites.check_live(live.keys)
+        live: set[str] = set()
+        live_objects(Requests(self.world.store, self.world.time, None), self.oracle.state, live.add)
+        rewrites.check_live(live)
 
     def _do_last(self, job: str) -> None:
         process = self.world.start("last")

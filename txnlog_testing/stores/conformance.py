@@ -23,7 +23,7 @@ import pytest
 
 from txnformat.errors import NotFoundError, StorageError
 from txnformat.store.age import created_ms
-from txnformat.store.base import CreateOutcome, ObjectInfo, ObjectStore, make_durable
+from txnformat.store.base import CreateOutcome, ObjectInfo, ObjectStore, list_each, make_durable
 
 __all__ = ["StoreConformance"]
 
@@ -220,6 +220,15 @@ class StoreConformance:
             store.create(key, key.encode())
         expected = sorted(keys, key=str.encode)
         assert list(store.list("t/")) == [ObjectInfo(key, len(key.encode())) for key in expected]
+
+    def test_a_listing_object_by_object_shows_each_once(self, store: ObjectStore) -> None:
+        """In any order, and only those under the prefix."""
+        for name in ("t/a", "t/b/1", "t/b/2", "t/bc", "u/a"):
+            store.create(name, name.encode())
+        for prefix in ("", "t/", "t/b", "t/b/", "v"):
+            found: list[ObjectInfo] = []
+            list_each(store, prefix, found.append)
+            assert sorted(found) == sorted(store.list(prefix))
 
     def test_start_after_is_exclusive(self, store: ObjectStore) -> None:
         """The listing begins after the given key, wherever that lies, whether or not it exists."""

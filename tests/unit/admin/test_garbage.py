@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from txnformat import keys
-from txnformat.admin.garbage import Fate, Garbage, Kind, Limits, Why, judge
+from txnformat.admin.garbage import Fate, Garbage, Judge, Kind, Known, Limits, Why
 from txnformat.core.operations import Checkpoint
 from txnformat.core.state import LogState
 from txnformat.core.wire.small_documents import CondemnedDocument
@@ -47,12 +47,21 @@ def judged(
     condemned = condemned or {}
     sizes = dict.fromkeys([*keys_, *condemned], 5)
     objects = [ObjectInfo(*one) for one in sizes.items()]
-    garbage = judge(objects, uploads, live or set(), state, condemned, LIMITS, snapshots_sound=sound)
-    found = {key: (row.fate, row.kind, row.why) for row in garbage.rows() for key in row.examples}
-    assert sum(row.objects for row in garbage.rows()) == len(sizes) + len(uploads)
-    assert sum(row.bytes for row in garbage.rows()) == 5 * len(sizes)
+    judge = Judge(state, LIMITS, snapshots_sound=sound)
+    known = Known(live or set())
+    for key, document in condemned.items():
+        number = judge.list_of(key, document)
+        for named_key in document.keys:
+            known.condemned.setdefault(named_key, []).append(number)
+    gone_uploads = judge.uploads(uploads)
+    garbage = judge.part(objects, known)
+    done_lists = judge.done_lists()
+    rows = judge.rows.sorted()
+    found = {key: (row.fate, row.kind, row.why) for row in rows for key in row.examples}
+    assert sum(row.objects for row in rows) == len(sizes) + len(uploads)
+    assert sum(row.bytes for row in rows) == 5 * len(sizes)
     gone = {key for key, what in found.items() if what[0] is Fate.DELETED}
-    assert gone == {*garbage.delete, *garbage.lists, *(upload.key for upload in garbage.uploads)}
+    assert gone == {*garbage.delete, *done_lists, *(upload.key for upload in gone_uploads)}
     assert {key for key, what in found.items() if what[0] is Fate.CONDEMNED} == set(garbage.condemn)
     return found, garbage
 

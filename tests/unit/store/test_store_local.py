@@ -14,7 +14,8 @@ import pytest
 from tests.unit.store.descriptors import descriptors_below
 from txnformat.clock import Instant, SystemClock
 from txnformat.errors import InvalidInputError, StorageError, UnsupportedStoreError
-from txnformat.store.base import CreateOutcome, CreateResult
+from txnformat.store import beneath
+from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo, list_each
 from txnformat.store.local import TEMPORARY_PREFIX, LocalStore
 from txnformat.store.posix import Posix
 
@@ -449,6 +450,32 @@ def test_links_to_directories_are_not_followed_by_a_listing(tmp_path: Path) -> N
         store.create(key, b"")
     (tmp_path / "a" / "loop").symlink_to(tmp_path, target_is_directory=True)
     assert [info.key for info in store.list("")] == ["a/x", "b/x"]
+
+
+def test_a_large_directory_is_listed_in_parts_and_each_file_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the taker raises in the middle: the directory is closed."""
+    monkeypatch.setattr(beneath, "ENTRIES_AT_ONCE", 3)
+    store = LocalStore(tmp_path)
+    names = {f"a/b/{number}" for number in range(10)}
+    for name in names:
+        store.create(name, b"xy")
+    found: list[ObjectInfo] = []
+    list_each(store, "a/", found.append)
+    assert {info.key for info in found} == names
+    assert len(found) == 10
+    assert {info.size for info in found} == {2}
+    gc.collect()
+    descriptors = descriptors_below(tmp_path)
+    for error in (StorageError("no more"), KeyboardInterrupt()):
+
+        def fail(info: ObjectInfo, error: BaseException = error) -> None:
+            raise error
+
+        with pytest.raises((StorageError, KeyboardInterrupt)):
+            list_each(store, "", fail)
+    assert descriptors_below(tmp_path) == descriptors
 
 
 def test_a_dropped_writer_gives_back_file_and_descriptors(tmp_path: Path) -> None:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import uuid
-
 import numpy as np
-import pytest
 
 from tests.unit.core.lifecycle.replaced_world import INDEX, KEY, SHA
 from tests.unit.core.memory_log import ORDERS, Log
@@ -14,10 +10,8 @@ from txnformat import keys
 from txnformat.core.records.state import SEGMENT
 from txnformat.core.sealing.segment_list import SegmentPart
 from txnformat.core.sealing.sidecar import RUN_ROW, SegmentIndex
-from txnformat.errors import InternalError
 from txnformat.types import FileRecord, SegmentRecord
-from txnformat.verify import live as verify_live
-from txnformat.verify.live import CompactKeys, Live
+from txnformat.verify.live import Live
 
 
 def test_the_files_of_a_range_that_was_replaced_are_not_live() -> None:
@@ -31,23 +25,3 @@ def test_the_files_of_a_range_that_was_replaced_are_not_live() -> None:
     live.listed({KEY: (SegmentPart(SegmentRecord(ORDERS.topic_id, INDEX), row[0]),)})
     live.index(INDEX.key, SegmentIndex(runs, files))
     assert [name in live.keys for name in names] == [False, True]
-
-
-def test_a_compact_set_has_what_was_added_and_nothing_else() -> None:
-    names = [keys.data_key(ORDERS.directory, number, str(uuid.UUID(int=number))) for number in range(500)]
-    found = CompactKeys()
-    assert names[0] not in CompactKeys()
-    found.update(names[::2])
-    found.add(names[0])  # twice
-    assert [name in found for name in names] == [number % 2 == 0 for number in range(500)]
-    with pytest.raises(InternalError):
-        found.add(names[1])
-
-
-def test_keys_whose_hashes_begin_alike_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        verify_live, "_hash", lambda key: b"\x01" * 8 + hashlib.sha256(key.encode()).digest()[:8]
-    )
-    found = CompactKeys()
-    found.update(["a", "b", "c"])
-    assert [key in found for key in "abcd"] == [True, True, True, False]

@@ -112,7 +112,8 @@ def _look(committer: Committer, state: LogState, due: Sequence[ErasureState]) ->
     store = committer.store
     requests = Requests(store, committer.clock, None)
     before, failure = _uploads(requests, store)
-    live = live_objects(requests, state).keys
+    live: set[str] = set()
+    live_objects(requests, state, live.add)
     now, failed = _uploads(requests, store)
     # A temporary file that went meanwhile is gone, or an object that is listed below; one that came is of a writer that runs.
     known = {one.key for one in before}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -45,6 +45,9 @@ BACKOFF_MS_MAX = 5_000
 EMPTY_PAGES_MAX = 1_000
 """Pages of a listing that may follow each other without a key: S3 passes over deleted versions so."""
 LISTED_KEYS_MAX = 10_000_000
+"""Keys of a listing that is held in memory,"""
+LISTED_EACH_MAX = 1_000_000_000
+"""and of one that is taken answer by answer: a store whose listing does not end must not fill the disk."""
 KEY_BYTES_MAX = 1_024
 """Longest listed key (inclusive): S3's limit."""
 
@@ -220,40 +223,48 @@ class S3Store:
 
     def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
         """Return the objects under ``prefix`` after ``start_after`` (exclusive). Requests: 1 per 1,000 keys."""
+        found = [info for page in self._pages(prefix, start_after, LISTED_KEYS_MAX) for info in page]
+        # Directory buckets of S3 Express are in no order, and ignore where to start.
+        found.sort(key=lambda info: info.key.encode())
+        if start_after is not None:
+            found = [info for info in found if info.key.encode() > start_after.encode()]
+        return found
+
+    def list_each(self, prefix: str, take: Callable[[ObjectInfo], object]) -> None:
+        """Call ``take`` with the objects under ``prefix``, in the order of the store; one answer is held at a time. Requests: 1 per 1,000 keys."""
+        for page in self._pages(prefix, None, LISTED_EACH_MAX):
+            for info in page:
+                take(info)
+
+    def _pages(self, prefix: str, start_after: str | None, keys_max: int) -> Iterator[Sequence[ObjectInfo]]:
+        """Yield the answers of a listing, of at most about ``keys_max`` keys."""
         arguments: dict[str, Any] = {"Prefix": self._full(prefix)}
         if start_after is not None:
             arguments["StartAfter"] = self._full(start_after)
-        found: list[ObjectInfo] = []
-        empty = 0
+        count = empty = 0
         while True:
             try:
                 page = self.request("list_objects_v2", None, **arguments)
             except RequestFailedError as error:
                 raise error.failure.error from None
+            found = []
             for item in page.get("Contents", ()):
                 full = self.field(item, "Key")
                 if len(full.encode()) > KEY_BYTES_MAX:
                     raise self._lacking("Key")
                 key = full.removeprefix(self._full(""))
                 found.append(ObjectInfo(key, self._size(item, "Size")))
+            yield found
             if not page.get("IsTruncated"):
-                break
+                return
             before, arguments["ContinuationToken"] = (
                 arguments.get("ContinuationToken"),
                 self.field(page, "NextContinuationToken"),
             )
             empty = 0 if page.get("Contents") else empty + 1
-            if (
-                before == arguments["ContinuationToken"]
-                or empty > EMPTY_PAGES_MAX
-                or len(found) > LISTED_KEYS_MAX
-            ):
-                raise self._endless(len(found))
-        # Directory buckets of S3 Express are in no order, and ignore where to start.
-        found.sort(key=lambda info: info.key.encode())
-        if start_after is not None:
-            found = [info for info in found if info.key.encode() > start_after.encode()]
-        return found
+            count += len(found)
+            if before == arguments["ContinuationToken"] or empty > EMPTY_PAGES_MAX or count > keys_max:
+                raise self._endless(count)
 
     def _endless(self, keys: int) -> StorageError:
         return StorageError(

@@ -151,6 +151,19 @@ def test_numbers_that_were_counted_from_another_log_start_are_refused(seen: int)
     assert (error.kind, error.values["got"]) == ("trim-superseded", 2)
 
 
+def test_retention_is_refused_where_a_reader_has_not_read_and_holds_more_than_is_free() -> None:
+    """The decision looks: the reader may have gone back since the caller asked."""
+    log = sealed()
+    log.commit(CreateSubscription(ORDERS.topic_id, "billing"))
+    error = log.refusal(replace(trim(part(2)), unpinned=(1,)))
+    assert isinstance(error, ConflictError)
+    assert (error.kind, error.values["unread_from"]) == ("records-pinned", 0)
+    assert isinstance(log.commit(replace(trim(part(2)), unpinned=(2,))), Included)
+    assert isinstance(log.commit(trim(part(4), seen=2)), Included), (
+        "a removal that a user asks for is not held"
+    )
+
+
 def test_a_trim_of_no_topic_is_refused() -> None:
     other = "3e0f7d52-5f0b-4a0a-8f3c-2b0a3c4d5e6f"
     assert isinstance(sealed().refusal(TrimTopic(Trim(other, (part(),)), (0,))), NotFoundError)
