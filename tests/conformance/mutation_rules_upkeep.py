@@ -249,7 +249,7 @@ ERASING = (
         ERASURE,
         "or known.rewritten_entry < 0\n        or not",
         "or not",
-        f"{UNIT}/test_erasures.py::test_what_is_rewritten_stays_so",
+        f"{UNIT}/test_erasures.py::test_there_is_no_certificate_before_everything_is_rewritten",
     ),
     _rule(
         "an erasure does not wait for transactions that had begun",

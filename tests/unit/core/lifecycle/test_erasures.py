@@ -239,6 +239,13 @@ def test_a_certificate_needs_a_vacuum_above_the_last_replace() -> None:
     assert log.refusal(AdvanceErasure(ID)).kind == "erasure-superseded"
 
 
+def test_there_is_no_certificate_before_everything_is_rewritten() -> None:
+    log = begun(AdvanceErasure(ID))
+    log.commit(MarkVacuum(log.state.entry))
+    assert (known(log).rewritten_entry, known(log).needed_floor) == (-1, 0)
+    assert log.refusal(certificate(log)).kind == "erasure-superseded"
+
+
 def test_what_is_rewritten_stays_so() -> None:
     log = begun(AdvanceErasure(ID, ALL))
     done = log.commit(AdvanceErasure(ID, ALL))
