@@ -118,7 +118,7 @@ def location_of(url: str, scheme: str, directory: str, topic: str) -> str:
         raise InvalidInputError(
             f"paths of an Iceberg table cannot begin with {scheme or own}:// in a root with the URL {url}",
             kind="wrong-view-scheme",
-            hint="unset publish.iceberg.scheme, or set it to file for a local disk, s3 or s3a for S3",
+            hint="Iceberg tables are for roots on a local disk (publish.iceberg.scheme unset or file) and on S3 (unset, s3 or s3a); else publish as delta",
             topic=topic,
         )
     return f"{scheme or own}://{path.rstrip('/')}/{keys.iceberg_location(directory)}"
