@@ -187,7 +187,7 @@ class IcebergName(NamedTuple):
     version: int
     """The version that it is, or was made for; the hint has 0."""
     snapshot: int
-    """Of a manifest list; else 0."""
+    """The snapshot of a manifest list; 0 for the others."""
     is_metadata: bool
     """It is the version itself."""
 

@@ -63,7 +63,7 @@ class IcebergTable:
     entry: int = -1
     """The entry that it shows."""
     metadata: Metadata | None = None
-    """None: there is no version, or the newest one cannot be decoded."""
+    """Metadata of the newest version; None: there is no version, or it cannot be decoded."""
     manifests: tuple[Manifest, ...] = ()
     is_hinted: bool = False
     """This process has seen that the hint names the version."""

@@ -1,4 +1,4 @@
-"""What publications report, and the formats that there are."""
+"""Reports of publications, and the formats that there are."""
 
 from __future__ import annotations
 
