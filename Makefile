@@ -6,7 +6,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo demo-s3 demo-azure demo-cdc test quick check cover lint format types layers bench bench-scale bench-folds bench-open bench-compaction bench-scan cost memory mutations kill-rounds kafka-kills kafka-diff erasure limits fuzz power-cuts interrupts interrupt-points chaos chaos-pipeline simulate campaigns replay smoke-versions versions delta-tables docs screenshots changelog lock audit sbom release min-deps clean
+.PHONY: help setup demo demo-s3 demo-azure demo-cdc test quick check cover lint format types layers bench bench-scale bench-folds bench-open bench-compaction bench-scan cost memory mutations kill-rounds kafka-kills kafka-diff erasure limits fuzz power-cuts interrupts interrupt-points chaos chaos-pipeline simulate campaigns replay smoke-versions versions delta-tables engines docs screenshots changelog lock audit sbom release min-deps clean
 
 ifdef PYTHON
 export PYTHON
@@ -83,7 +83,7 @@ cover:  ## Coverage of the core and the protocol by the tests that are theirs; b
 layers:  ## import-linter: the layering rules of setup.cfg
 	@$(RUN) -c 'from importlinter.cli import lint_imports_command as run; run(prog_name="lint-imports")' --no-logo
 
-mutations:  ## Break rules one by one: the conformance tests that claim them must fail; writes docs/mutations.md
+mutations:  ## Break rules one by one: the conformance tests that claim them must fail; writes docs/internals/mutations.md
 	@$(RUN) -m tests.conformance.mutations
 
 kill-rounds:  ## Kill a job that consumes, transforms and produces 1,000 times (KILLS=, SEED=, ARGS="--s3 --json FILE")
@@ -135,14 +135,17 @@ replay:  ## Replay one seed of the simulator with its trace: make replay SEED=17
 
 ##@ Versions of Spark
 
-smoke-versions:  ## Every feature with the oldest supported pyspark, held against docs/versions.json
+smoke-versions:  ## Every feature with the oldest supported pyspark, held against docs/internals/versions.json
 	@$(RUN) --java -m tests.smoke.versions --check 4.1.4
 
-versions:  ## Every feature with every supported pyspark, in environments of their own; writes docs/versions.md
+versions:  ## Every feature with every supported pyspark, in environments of their own; writes docs/internals/versions.md
 	@$(RUN) --java -m tests.smoke.versions
 
 delta-tables:  ## Published tables read, and attacked, by Delta on Spark: fetches its jars, and a pyspark that they know
 	@$(RUN) --java -m tests.smoke.delta_tables
+
+engines:  ## Published tables read by every engine, Spark and DuckDB in environments of their own; writes the table of docs/engines.md (ARGS="duckdb" narrows, and writes nothing)
+	@$(RUN) --java -m tests.smoke.engines $(ARGS)
 
 min-deps:  ## The tests without Spark on the lowest versions that setup.cfg allows, in .venv-lowest (PYTEST_ARGS=)
 	@$(RUN) -m tests.lowest $(PYTEST_ARGS)
@@ -163,7 +166,7 @@ sbom:  ## What txnlog runs with, as CycloneDX, in txnlog.cdx.json
 
 ##@ Measurements
 
-bench:  ## Every row of docs/benchmarks.md, side by side with peers (BENCH="scan" narrows)
+bench:  ## Every row of docs/internals/benchmarks.md, side by side with peers (BENCH="scan" narrows)
 	@$(RUN) --java -m bench $(BENCH)
 
 bench-scale:  ## Ten million batches over 10,000 partitions, appended, sealed and listed by the real code (ARGS="--batches 1000000 --json")
@@ -189,15 +192,14 @@ memory:  ## Write 4 GiB in one transaction, by buffer, and report the memory it 
 
 ##@ Documentation
 
-docs: export NO_MKDOCS_2_WARNING = 1
-docs:  ## Build the documentation site in site/; a link that leads nowhere fails it
-	@$(RUN) -m mkdocs build --strict
+docs:  ## Build the documentation site in site/; a link that leads nowhere fails it (ARGS="--repository URL" links to one)
+	@$(RUN) -m scripts.docs_site $(ARGS)
 	@echo 'open site/index.html; with search: .venv/bin/python -m http.server --bind 127.0.0.1 --directory site'
 
 changelog:  ## Show what the next release will say; VERSION=0.2.0 writes it into CHANGELOG.md
 	@$(RUN) -m towncrier build $(if $(VERSION),--yes --version $(VERSION),--draft --version next)
 
-screenshots:  ## Draw the pictures of docs/look.md anew, with a Chromium (docs/img/look-*.png)
+screenshots:  ## Draw the pictures of docs/operate.md anew, with a Chromium (docs/img/look-*.png)
 	@$(RUN) --chromium -m tests.browser.screenshots
 
 ##@ Housekeeping

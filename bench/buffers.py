@@ -1,7 +1,7 @@
-"""Effects and costs of the three buffers of a transaction, counted on a real log; the table of docs/buffers.md.
+"""Effects and costs of the three buffers of a transaction, counted on a real log; the table of docs/open-transactions.md.
 
 python -m bench.buffers           prints the table
-python -m bench.buffers --page    writes it into docs/buffers.md
+python -m bench.buffers --page    writes it into docs/open-transactions.md
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from txnlog_testing.stores.counting import CountingStore, RequestCounts
 
 __all__ = ["BUFFERS", "PAGE", "main", "measure", "table", "with_table"]
 
-PAGE = Path("docs/buffers.md")
+PAGE = Path("docs/open-transactions.md")
 BUFFERS = ("auto", "deferred", "inline")
 BEGIN, END = (
     "<!-- table: begin (python -m bench.buffers --page writes it) -->",
@@ -109,9 +109,9 @@ def measure(folder: Path, buffer: str) -> dict[str, str]:
         producer.flush()
     found[f"an abort after {FLUSHES} flushes: requests"] = bench.requests(producer.abort)
     found["offsets that it leaves used, markers included"] = f"{bench.log_end() - ends}"
-    named = len(bench.log.state.files)
-    stored = len([one for one in bench.store.list("") if one.key.endswith(".parquet")])
-    found["files that it leaves, which the log does not name"] = f"{stored - named}"
+    stored = {one.key for one in bench.store.list("") if one.key.endswith(".parquet")}
+    named = {one.key for one in bench.log.state.files}
+    found["files that it leaves, which the log does not name"] = f"{len(stored - named)}"
 
     producer.begin()
     bench.send(producer)

@@ -185,7 +185,7 @@ WORKLOADS = (
 
 
 def row(one: Bill) -> str:
-    """Return a row of the table in docs/operations.md."""
+    """Return a row of the table in docs/operate.md."""
     figures = (one.writes, one.reads, one.requests_usd, one.metadata_gb, one.metadata_usd)
     return f"| {one.name} | {' | '.join(f'{figure:,.2f}' for figure in figures)} |"
 

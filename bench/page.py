@@ -1,4 +1,4 @@
-"""``docs/benchmarks.md`` and the table on the terminal, made from results alone."""
+"""``docs/internals/benchmarks.md`` and the table on the terminal, made from results alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 __all__ = ["PAGE", "RESULTS", "page", "verdict"]
 
 RESULTS = "bench/results/latest.json"
-PAGE = "docs/benchmarks.md"
+PAGE = "docs/internals/benchmarks.md"
 
 HEAD = f"""# Benchmarks
 
@@ -109,9 +109,19 @@ def _figure(value: object) -> str:
     return f"{value:,}" if isinstance(value, int | float) else str(value)
 
 
+def _in_short(results: Mapping[str, Any]) -> str:
+    """Return how many figures reach their targets."""
+    verdicts = [verdict(result) for benchmark in results["benchmarks"] for result in benchmark["rows"]]
+    met, missed = verdicts.count("met"), verdicts.count("missed")
+    return (
+        f"**In short**: of {met + missed} figures with a target {met} reach it and {missed} miss it, each with its reason below the table; "
+        f"{len(verdicts) - met - missed} are reported without one. [Is it for you?](../fit.md) has those that decide."
+    )
+
+
 def page(results: Mapping[str, Any]) -> str:
     """Return the page for what the runner wrote."""
-    lines = [HEAD, "| " + " | ".join(HEADER) + " |", "|" + "---|" * len(HEADER)]
+    lines = [HEAD, _in_short(results), "", "| " + " | ".join(HEADER) + " |", "|" + "---|" * len(HEADER)]
     for benchmark in results["benchmarks"]:
         lines += ["| " + " | ".join(cells(result)) + " |" for result in benchmark["rows"]]
     missed = [

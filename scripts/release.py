@@ -28,7 +28,7 @@ PACKAGES = frozenset(
 """All that a wheel puts beside other people's packages."""
 
 SOURCES = (
-    "docs/spec.md",
+    "docs/internals/spec.md",
     "tests/conftest.py",
     "bench/__main__.py",
     "notebooks",

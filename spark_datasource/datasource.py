@@ -35,7 +35,7 @@ class TxnLogDataSource(DataSource):
     """``spark.read.format("txnlog").option("topic", "orders").load("/data/log")``.
 
     The version is pinned by ``load()``: every action on that DataFrame, and on all that is made of it, sees the
-    same rows. The options are listed in docs/spark.md.
+    same rows. The options are listed in docs/options.md.
     """
 
     hadoop: ClassVar[HadoopSettings | None] = None

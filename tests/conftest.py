@@ -62,6 +62,8 @@ LONG = (
     "tests/conformance/test_store_s3",
     "tests/kafka/",
     "tests/meta/test_docs_cli",
+    "tests/meta/test_docs_prompt",
+    "tests/meta/test_docs_site",
     "tests/model/",
     "tests/notebooks/",
     "tests/power/",

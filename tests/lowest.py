@@ -48,6 +48,7 @@ NEEDS_MORE = (
     "duckdb",
     "polars",
     "deltalake",
+    "pyiceberg",
     "tests.spark",
     "tests.chaos",
     "tests.fuzz",

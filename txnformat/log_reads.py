@@ -57,7 +57,7 @@ class LogReads:
         isolation : str
             "read_committed" (default): up to the last stable offset, where the oldest open transaction begins.
             "read_uncommitted": up to the log end, with open and aborted transactions. "snapshot": up to the log end
-            all that was committed by one entry, held back by nothing (docs/spec.md, section 6).
+            all that was committed by one entry, held back by nothing (docs/internals/spec.md, section 6).
         version_as_of : int, optional
             The entry of the snapshot; by default the newest. Implies "snapshot".
         timestamp_as_of : datetime, str or int, optional

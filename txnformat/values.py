@@ -7,7 +7,7 @@ It adds to :meth:`txnformat.log.TxnLog.read`, which shows chunks as the records 
 * A value is held in memory while it is small; of a large one only the place is, and its pieces are read when they are
   asked for.
 
-Rules: docs/spec.md, section 6.8.
+Rules: docs/internals/spec.md, section 6.8.
 """
 
 from __future__ import annotations

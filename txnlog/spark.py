@@ -1,4 +1,4 @@
-"""Tables of a log in Spark, by Spark's own Parquet reader where that can read them; see docs/spark.md.
+"""Tables of a log in Spark, by Spark's own Parquet reader where that can read them; see docs/spark-read.md.
 
 Importing this needs pyspark; ``import txnlog`` does not import it.
 """

@@ -68,7 +68,7 @@ class Producer:
         "auto": the records of an open transaction are in files that the log does not know, and the commit names
         them in one entry; a transaction that grows large or old goes on as "deferred". "deferred": every flush stages
         them, and they get offsets with the commit. "inline": every flush appends them with offsets, and a marker
-        decides them. Which when: docs/buffers.md.
+        decides them. Which when: docs/open-transactions.md.
     transaction_timeout_ms, deferred_timeout_ms, linger_ms, batch_bytes, buffer_bytes, roll_bytes, chunk_bytes, embed_bytes : int
         See :class:`writers.settings.ProducerSettings`.
 

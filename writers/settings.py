@@ -51,7 +51,7 @@ class ProducerSettings:
     enable_idempotence: bool = True
     """Number the records, so that a repeat is never appended twice. Transactions need it."""
     buffer: Buffer = Buffer.AUTO
-    """Where the records of an open transaction are: ``auto``, ``deferred`` or ``inline``; docs/buffers.md compares them."""
+    """Where the records of an open transaction are: ``auto``, ``deferred`` or ``inline``; docs/open-transactions.md compares them."""
     transaction_timeout_ms: int = TIMEOUT_MS
     """How long a transaction whose records have offsets may stay open before any client may abort it; 1 to what the log
     allows (15 minutes unless it was created otherwise), which ``init`` checks. Kafka's transaction.timeout.ms."""

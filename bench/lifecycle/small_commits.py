@@ -26,7 +26,7 @@ __all__ = ["BENCHMARKS", "COMMITS", "ROWS", "SCHEMA", "TOPIC", "rows_of", "write
 
 COMMITS = 10_000
 ROWS = 3
-"""Of a commit."""
+"""Rows of a commit."""
 TOPIC = "small"
 SCHEMA = pa.schema([("number", pa.int64()), ("text", pa.string()), ("value", pa.float64())])
 FAR_MS = 30.0

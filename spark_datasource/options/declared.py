@@ -1,6 +1,6 @@
 """Every option of ``format("txnlog")``, declared once: the field that holds its value, its names, kind, default and text.
 
-The parsers, the hints about unknown options, docs/options.md and the tables of docs/spark.md derive from here. The string
+The parsers, the hints about unknown options, docs/options.md derive from here. The string
 below a field is the text of its option, in Markdown, with links relative to docs/; ``python -m tests.meta.options_reference``
 writes the pages.
 """
@@ -112,7 +112,7 @@ class ReadOptions:
     """The topic, or several: of all of them the columns that are read have the same names and types, and `_topic` tells them apart."""
     order: Order = _option("order", Kind("name"), "commit", value=Order.OFFSET)
     """`offset`: as a Kafka consumer reads; `commit`: by the entry that committed a record, then by offset, see
-    [Reading streams](spark.md#reading-streams)."""
+    [Reading streams](spark-streams.md#reading-streams)."""
     isolation: IsolationLevel = _option(
         "isolation",
         Kind("name"),
@@ -121,7 +121,7 @@ class ReadOptions:
         alias="isolationLevel",
     )
     """`read_committed` ends at the last stable offset and leaves aborted records out; `read_uncommitted` gives open and
-    aborted ones too; `snapshot` gives what one entry and those before it committed, see [Snapshots](spark.md#snapshots)."""
+    aborted ones too; `snapshot` gives what one entry and those before it committed, see [Snapshots](spark-read.md#snapshots)."""
     starting: StartOrEnd | None = _option(
         "startingOffsets", _OFFSETS, '{"orders": {"0": 5, "1": -2}}', default="earliest; of a stream latest"
     )
@@ -140,16 +140,16 @@ class ReadOptions:
     columns: tuple[str, ...] | None = _option(
         "columns", _NAMES, "id,_offset", default="all of the topic's own"
     )
-    """The topic's and metadata columns, in this order; others are not fetched; [names](spark.md#names-of-columns)."""
+    """The topic's and metadata columns, in this order; others are not fetched; [names](spark-read.md#names-of-columns)."""
     where: str | None = _option(
         "where",
         Kind("SQL condition", OptionValues.text),
         "amount > 100 AND _offset < 1000",
         default="all records",
     )
-    """Only records for which it is true; see [Conditions](spark.md#conditions)."""
+    """Only records for which it is true; see [Conditions](spark-read.md#conditions)."""
     partitions_min: int | None = _option("minPartitions", _integer(1), "8", default="by cores and bytes")
-    """Splits to aim for at least; one batch is never cut in two; see [Splits](spark.md#splits)."""
+    """Splits to aim for at least; one batch is never cut in two; see [Splits](spark-read.md#splits)."""
     bytes_per_partition_max: int = _option(
         "maxBytesPerPartition", _BYTES, "64m", value=BYTES_PER_PARTITION_DEFAULT, default="`128m`"
     )
@@ -171,7 +171,7 @@ class ReadOptions:
         alias="maxOffsetsPerTrigger",
         only="stream",
     )
-    """Offsets of a micro-batch at most, see [Reading streams](spark.md#reading-streams); Spark 4.2 or later."""
+    """Offsets of a micro-batch at most, see [Reading streams](spark-streams.md#reading-streams); Spark 4.2 or later."""
     bytes_per_trigger_max: int | None = _option(
         "maxBytesPerTrigger", _BYTES, "256m", default="no limit", only="stream"
     )
@@ -184,7 +184,7 @@ class ReadOptions:
         default=f"`{LOOK_INTERVAL_MS}`",
         only="stream",
     )
-    """Longest wait between two looks at a log without news, ms: each look is a request, see [Latency and its price](operations.md#latency-and-its-price)."""
+    """Longest wait between two looks at a log without news, ms: each look is a request, see [Latency and its price](operate.md#latency-and-its-price)."""
     storage: Storage = NO_STORAGE
     given: frozenset[str] = dataclasses.field(default=frozenset(), repr=False, compare=False)
     """Names of the options that were given."""

@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/look.md: ``python -m tests.browser.screenshots`` (``make screenshots``)."""
+"""Draws the pictures of docs/operate.md: ``python -m tests.browser.screenshots`` (``make screenshots``)."""
 
 from __future__ import annotations
 

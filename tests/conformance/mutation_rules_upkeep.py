@@ -146,7 +146,7 @@ TRUNCATION = (
         f"{CORE}/truncation.py",
         "*((file.place.entry, LimitedBy.EMBEDDED) for file in state.files if file.place is not None),",
         "",
-        "tests/integration/producers/test_embedding.py::test_a_truncation_keeps_rows_that_are_nowhere_else",
+        "tests/integration/producers/test_embedding_truncation.py::test_a_truncation_keeps_rows_that_are_nowhere_else",
     ),
     _rule(
         "verification takes what a deleted entry has sealed for a problem",

@@ -3,7 +3,7 @@
 ``python -m tests.conformance.mutations`` (``make mutations``) changes one line in a copy of the packages, runs the tests
 that cite the claimed cases against that copy, and prints which of them failed. It fails when a claimed case has no
 failing test, when a line is not there any more, or when the tests fail without a change. When all is well it writes
-``docs/mutations.md``.
+``docs/internals/mutations.md``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
     "try_mutation",
 ]
 
-PAGE = Path("docs/mutations.md")
+PAGE = Path("docs/internals/mutations.md")
 MUTATIONS = (*KAFKA, *FETCH, *GROUPS, *PULSAR_AND_FLINK, *LIFECYCLE_RULES, *UPKEEP_RULES)
 
 COPIED = ("pyspark_txnlog", "spark_datasource", "tests", "txnformat", "txnlog", "txnlog_testing", "writers")

@@ -1,4 +1,4 @@
-"""Writes ``docs/conformance.md`` and ``docs/conformance/<class>.md`` from the lists of cases and the tests' source.
+"""Writes ``docs/internals/conformance.md`` and ``docs/internals/conformance/<class>.md`` from the lists of cases and the tests' source.
 
 ``python -m tests.conformance.report`` writes the pages and prints the totals. With ``--results FILE``, a JUnit file of
 a run of pytest (``--junit-xml=FILE``), the statuses are those of the run; pages are not written, rows that did not
@@ -19,8 +19,8 @@ from tests.conformance.cases import ROOT, Case, Cited, Group, cited, groups
 
 __all__ = ["PAGES", "STATUSES", "Row", "outcomes", "pages", "rows", "write"]
 
-PAGES = Path("docs/conformance")
-INDEX = Path("docs/conformance.md")
+PAGES = Path("docs/internals/conformance")
+INDEX = Path("docs/internals/conformance.md")
 
 STATUSES = ("passing", "failing", "not applicable", "later")
 NOT_RUN = "not run"

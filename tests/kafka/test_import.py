@@ -296,6 +296,37 @@ def test_a_following_import_takes_what_comes_and_new_partitions(
     assert values(log, topic)[-1] == (1, b"more")
 
 
+def test_an_import_ends_where_the_topic_ended_when_it_began(broker: Broker, log: TxnLog, name: Name) -> None:
+    topic = broker.create_topic(name())
+    filled(broker, topic, 20)
+
+    def more(at: ImportProgress) -> None:
+        if at.records == 7:
+            filled(broker, topic, 50)
+
+    report = import_topics(log, broker.bootstrap, topic, batch_records=7, progress=more)
+    assert (report.records, report.positions) == (20, {topic: {0: 20}})
+    assert import_topics(log, broker.bootstrap, topic).records == 50
+
+
+def test_positions_that_another_client_has_moved_stop_the_import(
+    broker: Broker, log: TxnLog, name: Name
+) -> None:
+    """A client that does not fence the import is noticed as well: each commit demands the positions before."""
+    topic = broker.create_topic(name())
+    filled(broker, topic, 20)
+
+    def move(at: ImportProgress) -> None:
+        (position,) = log.groups.describe("kafka-import").foreign_positions
+        with LogProducer(log, "other") as producer, producer.transaction() as txn:
+            txn.send_offsets("kafka-import", positions={position.name: "3 id"})
+
+    with pytest.raises(ConflictError) as raised:
+        import_topics(log, broker.bootstrap, topic, batch_records=5, progress=move)
+    assert raised.value.kind == "offsets-changed"
+    assert len(values(log, topic)) == 5
+
+
 def test_brokers_that_are_gone_are_one_error(log: TxnLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("txnlog.kafka.source.PROBE_S", 1.0)
     from tests.kafka.broker import free_port

@@ -1,4 +1,4 @@
-"""docs/options.md and the option tables of docs/spark.md, made from the descriptions that the code has.
+"""docs/options.md, made from the descriptions that the code has.
 
 ``python -m tests.meta.options_reference`` writes them anew.
 """
@@ -21,10 +21,9 @@ from tests.meta.markdown import ROOT
 from txnformat.consumers.settings import ConsumerSettings
 from writers.settings import ProducerSettings
 
-__all__ = ["OPTIONS_PAGE", "SPARK_PAGE", "generated", "options_page", "spark_page"]
+__all__ = ["OPTIONS_PAGE", "generated", "options_page"]
 
 OPTIONS_PAGE = ROOT / "docs" / "options.md"
-SPARK_PAGE = ROOT / "docs" / "spark.md"
 COMMAND = "python -m tests.meta.options_reference"
 TITLES = {"read": "Reads", "write": "Batch writes", "stream write": "Streaming writes"}
 
@@ -32,12 +31,17 @@ _HEAD = f"""# Options
 
 <!-- made by: {COMMAND} -->
 
-Every option, from the code. Names of options of Spark are case-insensitive. An unknown option is an error that names the
-nearest known one; an option with an empty value is an error, too: leave it out for its default. Examples are in
-[spark.md](spark.md), for streams also in [streaming.md](streaming.md).
+Every option of Spark, and every argument of producers and consumers, from the code.
 
-`storage.<name>`, with every read and write, says how to reach the store; the names are in
-[storage.md](storage.md#s3-in-python).
+<!-- not run: the pages below have whole examples -->
+```python
+spark.read.format("txnlog").option("topic", "orders").option("isolation", "snapshot")
+```
+
+Names of options of Spark are case-insensitive. An unknown option is an error that names the nearest known one; an
+option with an empty value is an error, too: leave it out for its default. Pages with examples: [read](spark-read.md),
+[write](spark-write.md), [streams](spark-streams.md). `storage.<name>`, with every read and write, says how to reach
+the store ([names](storage.md#s3-in-python)). Settings of topics are in [retention](upkeep.md#retention).
 """
 
 
@@ -138,27 +142,9 @@ def _texts(cls: type[Any]) -> dict[str, str]:
     return texts
 
 
-def spark_page() -> str:
-    """Return what docs/spark.md should be: what is written by hand, with the tables in their places.
-
-    Raises
-    ------
-    ValueError
-        A table has no place: a table whose first heading is the use's.
-    """
-    text = SPARK_PAGE.read_text(encoding="utf-8")
-    for use in OPTIONS:
-        lines = table(use).replace(f"]({SPARK_PAGE.name}#", "](#")
-        found = re.findall(rf"^\| {re.escape(use)} option \|.*\n(?:\|.*\n)*", text, re.MULTILINE)
-        if len(found) != 1:
-            raise ValueError(f"docs/spark.md needs one table that begins with '| {use} option |'")
-        text = text.replace(found[0], f"{lines}\n")
-    return text
-
-
 def generated() -> dict[Path, str]:
     """Return every page that this makes, by its file."""
-    return {OPTIONS_PAGE: options_page(), SPARK_PAGE: spark_page()}
+    return {OPTIONS_PAGE: options_page()}
 
 
 if __name__ == "__main__":

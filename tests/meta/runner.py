@@ -1,14 +1,9 @@
-"""Runs the Python blocks of a Markdown file as a reader would: top to bottom, in one namespace.
-
-As a command, ``python -m tests.meta.runner FILE…``, it also runs the blocks that need Spark, in the current directory
-and with a session of its own, called ``spark``.
-"""
+"""Runs the Python blocks of a Markdown file in this process, top to bottom in one namespace: tests look at what they leave."""
 
 from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,16 +54,3 @@ def run_blocks(name: str, namespace: dict[str, Any], *, with_spark: bool, text: 
         exec(compile(source, str(ROOT / name), "exec"), namespace)  # noqa: S102  # our own documentation
         count += 1
     return count
-
-
-def _main(names: list[str]) -> None:
-    from pyspark.sql import SparkSession
-
-    spark = SparkSession.builder.master("local[2]").appName("docs").getOrCreate()
-    for name in names:
-        print(name, run_blocks(name, {"spark": spark}, with_spark=True))
-    spark.stop()
-
-
-if __name__ == "__main__":
-    _main(sys.argv[1:])

@@ -1,4 +1,4 @@
-"""A reader written from docs/spec.md alone: it imports nothing of the product."""
+"""A reader written from docs/internals/spec.md alone: it imports nothing of the product."""
 
 from __future__ import annotations
 

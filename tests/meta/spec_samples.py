@@ -26,7 +26,7 @@ __all__ = [
     "one_table",
 ]
 
-SPEC = (ROOT / "docs" / "spec.md").read_text(encoding="utf-8")
+SPEC = (ROOT / "docs" / "internals" / "spec.md").read_text(encoding="utf-8")
 OPERATIONS = section(SPEC, "## 5. Operations")
 JSON_BLOCKS = [block for block in blocks(SPEC) if block.info.startswith("json")]
 

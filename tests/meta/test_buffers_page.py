@@ -1,4 +1,4 @@
-"""The table of docs/buffers.md is what a real log shows when it is asked."""
+"""The table of docs/open-transactions.md is what a real log shows when it is asked."""
 
 from __future__ import annotations
 

@@ -15,7 +15,9 @@ from spark_datasource.options.values import Option
 from spark_datasource.options.write import parse_stream_write_options, parse_write_options
 from tests.meta.kinds import KINDS
 from tests.meta.markdown import ROOT, blocks, codes, prose, section, tables
-from tests.meta.runner import NOT_RUN, in_directory, run_blocks
+from tests.meta.pages import PYTHON_PAGES, SPARK_PAGES, page
+from tests.meta.prompt import unpasteable
+from tests.meta.runner import NOT_RUN, run_blocks
 from txnformat import errors
 from txnformat.core.invariants import INVARIANTS
 from txnformat.errors import TxnLogError
@@ -30,41 +32,22 @@ FILES = sorted(
         *ROOT.glob("tests/**/*.md"),
     ]
 )
-SPARK = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
-ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-
-
-def _text(path: Path | str) -> str:
-    return (ROOT / path).read_text(encoding="utf-8")
+ARCHITECTURE = page("ARCHITECTURE.md")
+OPTIONS = page("docs/options.md")
+COLUMNS_MAX = 88
+"""Characters of a line of code that a page shows without a scroll bar, on a desktop."""
 
 
 # --- code blocks -----------------------------------------------------------------------------------------------------
 
 
-RUN = [
-    "README.md",
-    "docs/quickstart.md",
-    "docs/concepts.md",
-    "docs/lingering.md",
-    "docs/look.md",
-    "docs/subscriptions.md",
-    "docs/metrics.md",
-    "docs/operations.md",
-    "docs/buffers.md",
-    "docs/engines.md",
-    "docs/from-delta.md",
-    "docs/from-kafka.md",
-    "docs/consumers.md",
-    "docs/exactly-once.md",
-    "docs/history-checker.md",
-]
-
-
-@pytest.mark.parametrize("name", RUN)
-def test_every_python_block_runs(name: str, tmp_path: Path) -> None:
-    """Top to bottom in one namespace; what needs Spark runs in tests/spark/test_docs_spark.py."""
-    with in_directory(tmp_path):
-        assert run_blocks(name, {}, with_spark=False) >= 1
+@pytest.mark.parametrize("name", [*PYTHON_PAGES, *SPARK_PAGES])
+def test_a_page_can_be_pasted_into_the_prompt_of_python(name: str) -> None:
+    """No blank line inside of a statement, one behind it, and no line that is wider than its column."""
+    for block in blocks(page(name)):
+        if block.info == "python":
+            assert [(block.line + line, text) for line, text in unpasteable(block.text)] == []
+            assert [line for line in block.text.splitlines() if len(line) > COLUMNS_MAX] == []
 
 
 def test_a_block_that_fails_is_reported_with_its_line() -> None:
@@ -76,8 +59,8 @@ def test_a_block_that_fails_is_reported_with_its_line() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=str)
 def test_blocks_of_python_are_left_out_only_with_a_reason(path: Path) -> None:
-    run = {*RUN, "docs/spark.md", "docs/spark-transactions.md", "docs/streaming.md", "docs/recipes.md"}
-    for block in blocks(_text(path)):
+    run = {*PYTHON_PAGES, *SPARK_PAGES}
+    for block in blocks(page(path)):
         if block.info == "python" and str(path) not in run:
             assert NOT_RUN.fullmatch(block.before), f"{path}:{block.line} is not run, and no comment says why"
         assert block.info != "py", f"{path}:{block.line}: call it python"
@@ -92,7 +75,7 @@ def _anchor(heading: str) -> str:
 
 
 def _links(path: Path) -> Iterator[str]:
-    for match in re.finditer(r"\[[^\]]*\]\(([^)\s]+)\)", prose(_text(path))):
+    for match in re.finditer(r"\[[^\]]*\]\(([^)\s]+)\)", prose(page(path))):
         yield match[1]
 
 
@@ -110,16 +93,16 @@ def test_every_relative_link_leads_somewhere(path: Path) -> None:
 
 
 def test_links_are_found() -> None:
-    assert "docs/spec.md" in set(_links(Path("README.md")))
+    assert "docs/internals/spec.md" in set(_links(Path("README.md")))
 
 
-MAKEFILE = _text("Makefile")
+MAKEFILE = page("Makefile")
 TARGETS = set(re.findall(r"^([a-z0-9-]+):(?!=)", MAKEFILE, re.MULTILINE))
 
 
 @pytest.mark.parametrize("path", FILES, ids=str)
 def test_every_make_target_that_is_named_exists(path: Path) -> None:
-    text = _text(path)
+    text = page(path)
     named = set(re.findall(r"`make ([a-z0-9-]+)", text)) | set(
         re.findall(r"^ *make ([a-z0-9-]+)", text, re.MULTILINE)
     )
@@ -128,25 +111,23 @@ def test_every_make_target_that_is_named_exists(path: Path) -> None:
 
 def test_the_readme_names_the_commands_that_a_newcomer_needs() -> None:
     assert (
-        {"demo", "test", "help"}
-        <= set(re.findall(r"\bmake ([a-z][a-z0-9-]*)", _text("README.md")))
-        <= TARGETS
+        {"demo", "test", "help"} <= set(re.findall(r"\bmake ([a-z][a-z0-9-]*)", page("README.md"))) <= TARGETS
     )
 
 
 @pytest.mark.parametrize("path", FILES, ids=str)
 def test_every_file_of_the_tree_that_is_named_exists(path: Path) -> None:
     folders = "bench|demo|docs|notebooks|spark_datasource|tests|txnformat|writers"
-    for name in re.findall(rf"`((?:{folders})/[\w./-]+\.(?:py|md|ipynb|json))(?:::\w+)?`", _text(path)):
+    for name in re.findall(rf"`((?:{folders})/[\w./-]+\.(?:py|md|ipynb|json))(?:::\w+)?`", page(path)):
         if not re.search(r"\bNN(?:NN)?[_-]", name):  # a pattern of names
             assert (ROOT / name).exists(), f"{path}: {name}"
 
 
-# --- docs/spark.md ---------------------------------------------------------------------------------------------------
+# --- Spark -----------------------------------------------------------------------------------------------------------
 
 
 def _option_rows(direction: str) -> dict[str, list[str]]:
-    (table,) = [table for table in tables(SPARK) if table.header[0] == f"{direction} option"]
+    (table,) = [table for table in tables(OPTIONS) if table.header[0] == f"{direction} option"]
     return {codes(row[0])[0]: row for row in table.rows}
 
 
@@ -215,7 +196,7 @@ def test_examples_of_options_are_accepted_and_defaults_are_what_happens_without(
 
 
 def test_the_options_of_later_versions_are_named_and_refused() -> None:
-    later = section(SPARK, "## Not in this version")
+    later = section(page("docs/spark-read.md"), "## Not in this version")
     assert codes(later) == list(declared.LATER)
     for name in declared.LATER:
         with pytest.raises(TxnLogError, match="is not supported by this version"):
@@ -223,22 +204,22 @@ def test_the_options_of_later_versions_are_named_and_refused() -> None:
 
 
 def test_the_metadata_columns_are_those_of_the_code() -> None:
-    (table,) = tables(section(SPARK, "## Metadata columns"))
+    (table,) = tables(section(page("docs/spark-read.md"), "## Metadata columns"))
     assert [codes(row[0])[0] for row in table.rows] == list(METADATA_FIELDS)
 
 
-@pytest.mark.parametrize("name", ["docs/spark.md", "docs/streaming.md"])
+@pytest.mark.parametrize("name", ["docs/troubleshoot.md", "docs/spark-streams.md"])
 def test_every_error_code_is_one_that_the_code_can_give(name: str) -> None:
-    named = re.findall(r"TXNLOG_[A-Z_]+", _text(name))
+    named = re.findall(r"TXNLOG_[A-Z_]+", page(name))
     assert len(named) > 10
     assert {name.removeprefix("TXNLOG_").lower().replace("_", "-") for name in named} <= KINDS
 
 
-# --- docs/quickstart.md ----------------------------------------------------------------------------------------------
+# --- docs/troubleshoot.md --------------------------------------------------------------------------------------------
 
 
-def test_the_quickstart_says_of_every_error_what_to_do() -> None:
-    (table,) = tables(section(_text("docs/quickstart.md"), "## Errors"))
+def test_troubleshooting_says_of_every_error_what_to_do() -> None:
+    (table,) = tables(section(page("docs/troubleshoot.md"), "## Errors"))
     assert sorted(
         [
             *(name for row in table.rows for name in codes(row[0])),
@@ -267,14 +248,14 @@ def test_the_tests_that_show_an_invariant_are_there(row: list[str]) -> None:
     assert named
     for name in named:
         file, _, function = name.partition("::")
-        assert f"\ndef {function}(" in _text(file), name
+        assert f"\ndef {function}(" in page(file), name
 
 
 def test_documentation_names_no_place_of_this_machine() -> None:
     root = str(ROOT)
     for path in FILES:
-        assert root not in _text(path)
+        assert root not in page(path)
 
 
 def test_the_changelog_has_a_section_for_what_is_not_released() -> None:
-    assert "## [Unreleased]" in _text("CHANGELOG.md")
+    assert "## [Unreleased]" in page("CHANGELOG.md")

@@ -122,7 +122,7 @@ def test_what_is_said_to_be_missing_is_missing() -> None:
     for verb in ("restore", "merge", "update", "delete", "optimize", "retention"):
         assert not hasattr(txnlog.TxnLog, verb), verb
     assert "_commit_entry" in METADATA_FIELDS
-    spark = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
+    spark = (ROOT / "docs" / "spark-read.md").read_text(encoding="utf-8")
     assert "Tables of a catalog" in section(spark, "## Not in this version")
 
 

@@ -1,4 +1,4 @@
-"""docs/history-checker.md lists exactly the classes of the code, and its words are those of the code."""
+"""docs/internals/history-checker.md lists exactly the classes of the code, and its words are those of the code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from tests.meta.markdown import ROOT, codes, section, tables
 from txnlog_testing.checker import DEFINITIONS, KAFKA, AnomalyClass, Function
 
-TEXT = (ROOT / "docs" / "history-checker.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "internals" / "history-checker.md").read_text(encoding="utf-8")
 
 
 def test_the_table_of_classes_is_the_codes() -> None:

@@ -1,4 +1,4 @@
-"""The limits that docs/limits.md lists are the constants and defaults of the code."""
+"""The limits that docs/internals/limits.md lists are the constants and defaults of the code."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from spark_datasource.options.read import parse_read_options
 from tests.meta.markdown import ROOT, codes, tables
 from txnformat.protocol.commit import CommitSettings
 
-LIMITS = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
+LIMITS = (ROOT / "docs" / "internals" / "limits.md").read_text(encoding="utf-8")
 
 UNITS = {"KiB": 2**10, "MiB": 2**20, "s": 1_000, "ms": 1}
 
-# Text of a row of docs/limits.md, and the constants (module:name) that its numbers are, in order.
+# Text of a row of docs/internals/limits.md, and the constants (module:name) that its numbers are, in order.
 LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "commit entry, as stored": ("txnformat.core.entry:ENTRY_BYTES_MAX",),
     "operations in one entry": ("txnformat.core.entry:OPERATIONS_MAX",),
@@ -100,7 +100,7 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "decoded sidecars that a process keeps for its next reads of a log": (
         "txnformat.reading.sealed:KEPT_BYTES",
     ),
-    "entries with [rows in them](operations.md#small-transactions) that a process writes before it seals": (
+    "entries with [rows in them](../upkeep.md#small-transactions) that a process writes before it seals": (
         "txnformat.client.committer:SEAL_PAYLOADS",
         "txnformat.client.committer:SEAL_PAYLOAD_BYTES",
     ),

@@ -1,4 +1,4 @@
-"""docs/mapping.md: every mechanism once, with tests that are there and counts that are right."""
+"""docs/internals/mapping.md: every mechanism once, with tests that are there and counts that are right."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.meta.markdown import tables
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "docs/mapping.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs/internals/mapping.md").read_text(encoding="utf-8")
 STATUSES = ("built", "in part", "later", "cannot exist here")
 ROWS = [row for table in tables(TEXT) if table.header[0] == "no." for row in table.rows]
 LAST = 110

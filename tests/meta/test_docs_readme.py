@@ -11,9 +11,9 @@ from tests.meta.markdown import ROOT, codes, section, tables
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 FIGURES = tables(section(README, "## Figures"))[0].rows
 EVIDENCE = {
-    "bench": "docs/benchmarks.md",
-    "kill-rounds": "docs/exactly-once.md",
-    "power-cuts": "docs/reliability.md",
+    "bench": "docs/internals/benchmarks.md",
+    "kill-rounds": "docs/internals/campaigns.md",
+    "power-cuts": "docs/internals/reliability.md",
 }
 """Where the results of a command are."""
 
@@ -36,7 +36,7 @@ def test_a_figure_is_that_of_the_page_of_its_command(row: list[str]) -> None:
 
 
 def test_the_figures_that_say_when_not_to_use_it_are_those_of_the_page() -> None:
-    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "internals" / "benchmarks.md").read_text(encoding="utf-8")
     said = [row for row in tables(section(README, "## Is it for you?"))[0].rows if "`make bench" in row[1]]
     assert len(said) == 2
     for row in said:

@@ -2,53 +2,44 @@
 
 from __future__ import annotations
 
+import json
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+import yaml
 from markdown_it import MarkdownIt
 
+import txnlog
+from scripts.docs_site import PAGES as ROOT_PAGES
+from scripts.docs_site import build, pages_of
+from tests.browser.chromium import PHONE, Screen, chromium, find_chromium
 from tests.meta.markdown import ROOT
+from tests.meta.pages import page as text_of
+from txnlog import spark as facade
 
 PAGES = sorted(path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md"))
 TAGS = ("h1", "h2", "h3", "h4", "li", "ol", "ul", "table", "tr", "td", "pre", "img", "blockquote")
-
-
-def _build(configuration: Path, site: Path) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "mkdocs",
-        "build",
-        "--strict",
-    ]  # --quiet would hide warnings from --strict as well
-    return subprocess.run(
-        [*command, "--config-file", str(configuration), "--site-dir", str(site)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+API = Path("api.md")
+USER_PAGES = {page.stem for page in PAGES if len(page.parts) == 1} - {"api", "cli"} | {"index"}
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("docs") / "site"
-    done = _build(ROOT / "mkdocs.yml", folder)
-    assert done.returncode == 0, f"a page without a place in the nav of mkdocs.yml, or a link:\n{done.stderr}"
+    done = build(folder)
+    assert done.returncode == 0, f"a link that leads nowhere:\n{done.stdout}{done.stderr}"
     return folder
 
 
 def test_every_page_is_on_the_site_and_found_by_search(site: Path) -> None:
-    index = (site / "search" / "search_index.json").read_text(encoding="utf-8")
-    for page in [*PAGES, Path("index.md"), Path("architecture.md")]:
+    index = json.loads((site / "search.json").read_text(encoding="utf-8"))
+    found = {item["location"].partition("#")[0] for item in index["items"]}
+    for page in [*PAGES, *map(Path, ROOT_PAGES.values())]:
         name = page.with_suffix(".html")
         assert (site / name).is_file(), name
-        assert f'"location":"{name.as_posix()}' in index or page.name == "index.md", name
+        assert name.as_posix() in found or page.name == "index.md", name
 
 
 def test_nothing_is_fetched_from_other_hosts(site: Path) -> None:
@@ -71,7 +62,11 @@ def _counted(html: str) -> Counter[str]:
     return Counter({tag: len(re.findall(rf"<{tag}[\s>]", html)) for tag in TAGS})
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.parts[0] != "conformance"], ids=str)
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.parts[:2] != ("internals", "conformance") and page != API],
+    ids=str,
+)
 def test_a_page_shows_what_it_shows_on_github(site: Path, page: Path) -> None:
     """Lists that lack the empty line before them, and bars in cells, are where the two differ."""
     there = (
@@ -82,17 +77,70 @@ def test_a_page_shows_what_it_shows_on_github(site: Path, page: Path) -> None:
     assert _counted(here) == _counted(there)
 
 
+def test_the_reference_has_every_public_name_once(site: Path) -> None:
+    """Of ``txnlog``, of its Spark module, and what registers the source; each is an anchor of the page."""
+    named = re.findall(r"^::: ([\w.]+)$", text_of("docs/api.md"), re.MULTILINE)
+    public = [f"txnlog.{name}" for name in vars(txnlog)["__all__"] if not name.startswith("__")]
+    wanted = [
+        *public,
+        *(f"txnlog.spark.{name}" for name in facade.__all__),
+        "spark_datasource.datasource.register",
+    ]
+    assert sorted(named) == sorted(wanted)
+    html = (site / "api.html").read_text(encoding="utf-8")
+    assert [name for name in named if f'id="{name}"' not in html] == []
+    assert "acknowledge_cumulative" in html  # what a class inherits, or has by itself, is there with it
+    assert not re.search(r":(?:meth|class|func|attr|mod|exc):", html)
+
+
+_WIDER = """(() => { const wide = (one) => one.scrollWidth > one.clientWidth + 1;
+  return [document.documentElement.scrollWidth - innerWidth,
+    ...[...document.querySelectorAll("article pre code")].filter(wide).map((one) => one.textContent)]; })()"""
+
+
+def test_code_fits_its_column_and_no_page_is_wider_than_a_phone(site: Path) -> None:
+    program = find_chromium()
+    if program is None:
+        pytest.skip("no Chromium is here, and make test could not install one: see scripts/find-chromium")
+    with chromium(program) as browser:
+        tab = browser.tab(PHONE)
+        for name in sorted(USER_PAGES | {"internals/benchmarks", "internals/spec"}):
+            tab.show_on(PHONE)
+            tab.open((site / f"{name}.html").as_uri())
+            beyond, *_ = tab.evaluate(_WIDER)
+            assert beyond <= 0, f"{name} is wider than a phone"
+            tab.show_on(Screen(1440, 900))
+            beyond, *code = tab.evaluate(_WIDER)
+            assert beyond <= 0, name
+            assert code == [] or name not in USER_PAGES, name
+        tab.close()
+
+
+def test_the_order_of_the_pages_begins_with_the_users() -> None:
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+    titles = [title for entry in nav for title in entry]
+    assert titles[0] == "txnlog"
+    assert titles[-1] == "Internals"
+    for name in pages_of([entry for entry in nav if "Internals" not in entry]):
+        assert not name.startswith("internals/")
+    assert all(name.startswith("internals/") or "/" not in name for name in pages_of(nav[-1:]))
+
+
 def test_a_page_without_a_place_and_a_link_to_nowhere_fail(tmp_path: Path) -> None:
-    configuration = tmp_path / "mkdocs.yml"
-    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").replace("docs_dir: docs\n", "")
-    text = re.sub(r"(?ms)^(hooks|nav|not_in_nav):.*?(?=^\w|\Z)", "", text)
-    configuration.write_text(text + "nav: [index.md]\n", encoding="utf-8")
+    (tmp_path / "mkdocs.yml").write_text("site_name: a\nnav: [{A: index.md}]\n", encoding="utf-8")
     docs = tmp_path / "docs"
     docs.mkdir()
-    (docs / "index.md").write_text("# A\n", encoding="utf-8")
-    assert _build(configuration, tmp_path / "site").returncode == 0
+    (docs / "index.md").write_text("# A\n\n[there](#a)\n", encoding="utf-8")
+    site = tmp_path / "site"
+    assert build(site, tmp_path).returncode == 0
+    assert (site / "index.html").is_file()
     (docs / "b.md").write_text("# B\n", encoding="utf-8")
-    assert "b.md" in _build(configuration, tmp_path / "site").stderr
+    with pytest.raises(ValueError, match=r"without a place: \['b\.md'\]"):
+        build(site, tmp_path)
     (docs / "b.md").unlink()
     (docs / "index.md").write_text("# A\n\n[no](#anchor)\n", encoding="utf-8")
-    assert "#anchor" in _build(configuration, tmp_path / "site").stderr
+    done = build(site, tmp_path)
+    assert done.returncode != 0
+    assert "anchor" in done.stdout + done.stderr
+    (docs / "index.md").write_text("# A\n\n[no](nowhere.md)\n", encoding="utf-8")
+    assert build(site, tmp_path).returncode != 0

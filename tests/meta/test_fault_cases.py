@@ -1,4 +1,4 @@
-"""The table of docs/reliability.md names the tests that there are: every case has one, none is forgotten."""
+"""The table of docs/internals/reliability.md names the tests that there are: every case has one, none is forgotten."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.meta.markdown import ROOT, codes, section, tables
 
 CASES = range(1, 24)
 
-TEXT = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "internals" / "reliability.md").read_text(encoding="utf-8")
 
 
 def test_every_case_names_exactly_the_tests_that_hold_it() -> None:

@@ -9,7 +9,7 @@ from tests.meta.markdown import ROOT
 from txnformat import keys
 from txnformat.store.requests import KeyClass
 
-SECURITY = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+SECURITY = (ROOT / "docs" / "internals" / "security.md").read_text(encoding="utf-8")
 
 ROWS = {
     "FORMAT_KEY": "`format.json`:",

@@ -12,7 +12,7 @@ import pytest
 from spark_datasource.options.read import parse_read_options
 from spark_datasource.options.write import parse_stream_write_options, parse_write_options
 from tests.meta.markdown import codes, tables
-from tests.meta.options_reference import COMMAND, OPTIONS, OPTIONS_PAGE, SPARK_PAGE, generated, text_of
+from tests.meta.options_reference import COMMAND, OPTIONS, OPTIONS_PAGE, generated, text_of
 from txnformat.consumers.settings import ConsumerSettings
 from txnformat.errors import InvalidInputError
 from writers.settings import ProducerSettings
@@ -39,7 +39,7 @@ def test_a_parser_knows_the_declared_options_and_no_other(use: str) -> None:
     assert _known(use) == declared
 
 
-@pytest.mark.parametrize("path", [OPTIONS_PAGE, SPARK_PAGE], ids=lambda path: str(path.name))
+@pytest.mark.parametrize("path", [OPTIONS_PAGE], ids=lambda path: str(path.name))
 def test_the_pages_are_made_from_the_code(path: Any) -> None:
     assert path.read_text(encoding="utf-8") == generated()[path], f"run: {COMMAND}"
 

@@ -37,8 +37,10 @@ def test_every_picture_is_on_the_page_and_described() -> None:
 
 def test_every_screenshot_is_on_its_page_described_and_small() -> None:
     """``make screenshots`` draws them; they are not compared, for fonts differ between machines."""
-    page = (PAGE.parent / "look.md").read_text(encoding="utf-8")
-    shown = dict(re.findall(r"!\[([^\]]+)\]\(img/([\w-]+)\.png\)", page))
+    page = (PAGE.parent / "operate.md").read_text(encoding="utf-8") + (ROOT / "README.md").read_text(
+        encoding="utf-8"
+    )
+    shown = dict(re.findall(r"!\[([^\]]+)\]\((?:docs/)?img/([\w-]+)\.png\)", page))
     files = list(FOLDER.glob("*.png"))
     assert len(files) >= 3
     assert sorted(shown.values()) == sorted(path.stem for path in files)

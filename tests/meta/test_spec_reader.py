@@ -1,7 +1,7 @@
 """A reader made from the specification alone, without the project's code, gets the same rows and offsets.
 
 It is small because the format is, and it uses nothing but a JSON parser, hashes and a Parquet reader: what a team that
-works in another language has. Section numbers are those of docs/spec.md.
+works in another language has. Section numbers are those of docs/internals/spec.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the Spark source does, one small program for each feature: run with every supported version of pyspark.
 
 The full tests run with the pinned version only. These say which versions a feature works with: ``make versions``
-writes docs/versions.md from their runs. They use what a session of either kind has, and nothing of pytest.
+writes docs/internals/versions.md from their runs. They use what a session of either kind has, and nothing of pytest.
 """
 
 from __future__ import annotations

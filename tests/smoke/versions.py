@@ -1,6 +1,6 @@
 """Runs the features with every supported pyspark, each in an environment of its own, and keeps what came out.
 
-``python -m tests.smoke.versions`` writes docs/versions.json and docs/versions.md (``make versions``), for all versions or
+``python -m tests.smoke.versions`` writes docs/internals/versions.json and docs/internals/versions.md (``make versions``), for all versions or
 those that are named; with ``--check`` it writes nothing, and fails when something that the record says works does not
 (``make smoke-versions``).
 The environments are ``.venv-<version>`` in the checkout, 0.5 GB each.
@@ -24,8 +24,8 @@ from txnlog_testing.temporary import own_temporary_directory
 __all__ = ["RECORD", "VERSIONS", "render"]
 
 ROOT = Path(__file__).resolve().parents[2]
-RECORD = ROOT / "docs" / "versions.json"
-PAGE = ROOT / "docs" / "versions.md"
+RECORD = ROOT / "docs" / "internals" / "versions.json"
+PAGE = ROOT / "docs" / "internals" / "versions.md"
 
 VERSIONS = ("4.1.4", "4.2.1", "4.3.0")
 """The last release of every minor version that is supported; the last one is that of requirements-dev.txt."""
@@ -146,7 +146,7 @@ def render(record: dict[str, Any]) -> str:
         [
             "# Versions of Spark",
             "",
-            "Made by `make versions` from runs; the record is `docs/versions.json`. Every feature is a small program",
+            "Made by `make versions` from runs; the record is `docs/internals/versions.json`. Every feature is a small program",
             '(`tests/smoke/features.py`) that runs in a classic session and in a Spark Connect session; "yes" is both. The',
             "full tests run with the last version of the table.",
             "",

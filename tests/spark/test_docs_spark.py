@@ -14,38 +14,29 @@ from pyspark.sql.types import StructType
 from spark_datasource.schema import spark_schema
 from tests.jvm import spark_environment
 from tests.meta.markdown import ROOT, blocks, codes, section, tables
+from tests.meta.pages import SPARK_PAGES, page
 from tests.meta.runner import NOT_RUN
 from tests.spark.conftest import find_java
 from txnformat.core.topics.schema import as_topic_schema, from_spark_json
 from txnformat.errors import InvalidInputError
 from txnformat.reading.rows import METADATA_FIELDS
 
-SPARK = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
+READ, WRITE = page("docs/spark-read.md"), page("docs/spark-write.md")
 
 SECONDS_MAX = 900
 """Blocks that run longer hang."""
 
-FILES = (
-    "README.md",
-    "docs/quickstart.md",
-    "docs/spark.md",
-    "docs/from-delta.md",
-    "docs/spark-transactions.md",
-    "docs/streaming.md",
-    "docs/recipes.md",
-)
-
 
 @pytest.mark.timeout(SECONDS_MAX + 10)
 def test_every_block_runs_also_those_with_spark(tmp_path: Path) -> None:
-    """In a process of its own: what paths are relative to is settled when Spark starts.
+    """Pasted into one prompt with one session: what paths are relative to is settled when Spark starts.
 
-    No code registers the source there: Spark has to find it.
+    No code registers the source there before the pages do: Spark has to find it.
     """
     if find_java() is None:
         pytest.fail("Spark needs Java 17 or later: `make test` finds or installs it", pytrace=False)
     done = subprocess.run(
-        [sys.executable, "-m", "tests.meta.runner", *FILES],
+        [sys.executable, "-m", "tests.meta.prompt", *SPARK_PAGES],
         cwd=tmp_path,
         env={
             **os.environ,
@@ -66,15 +57,15 @@ def test_every_block_runs_also_those_with_spark(tmp_path: Path) -> None:
             block.info == "python" and not NOT_RUN.fullmatch(block.before)
             for block in blocks((ROOT / name).read_text(encoding="utf-8"))
         )
-        for name in FILES
+        for name in SPARK_PAGES
     }
-    assert [line for line in done.stdout.splitlines() if line.split(" ")[0] in FILES] == [
+    assert [line for line in done.stdout.splitlines() if line.split(" ")[0] in SPARK_PAGES] == [
         f"{name} {count}" for name, count in wanted.items()
     ]
 
 
 def test_the_table_of_types_is_what_spark_and_the_code_make_of_them(spark: SparkSession) -> None:
-    table, _ = tables(section(SPARK, "## Column types"))
+    table, _ = tables(section(WRITE, "## Column types"))
     assert {codes(row[0])[0].split("<")[0].split("(")[0] for row in table.rows} == {
         *(
             "boolean",
@@ -102,7 +93,7 @@ def test_the_table_of_types_is_what_spark_and_the_code_make_of_them(spark: Spark
 
 
 def test_the_table_of_refused_types_is_what_the_code_refuses_and_advises(spark: SparkSession) -> None:
-    _, table = tables(section(SPARK, "## Column types"))
+    _, table = tables(section(WRITE, "## Column types"))
     seen = set()
     for row in table.rows:
         for ddl in codes(row[0]):
@@ -119,7 +110,7 @@ def test_the_table_of_refused_types_is_what_the_code_refuses_and_advises(spark: 
 
 
 def test_the_metadata_columns_have_the_types_of_the_table(spark: SparkSession) -> None:
-    (table,) = tables(section(SPARK, "## Metadata columns"))
+    (table,) = tables(section(READ, "## Metadata columns"))
     frame = StructType.fromDDL("c int")
     assert isinstance(frame, StructType)
     found = spark_schema(as_topic_schema(frame), list(METADATA_FIELDS))

@@ -10,7 +10,7 @@ from tests.spark.case_stream import Stream
 
 
 def test_case_17_a_deleted_checkpoint_begins_a_new_query(stream: Stream) -> None:
-    """Spark makes another query id, and reads the input anew: nothing says that it is the same. docs/spark.md says so."""
+    """Spark makes another query id, and reads the input anew: nothing says that it is the same. docs/spark-read.md says so."""
     stream.feed(2)
     stream.run()
     before = stream.application

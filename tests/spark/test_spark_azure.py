@@ -43,7 +43,8 @@ def test_spark_writes_reads_and_streams_a_log_in_a_container(
     frame.write.format("txnlog").option("topic", "t").options(**options).mode("append").save(url)
     assert read("t") == list(range(100))
 
-    source = spark.readStream.format("txnlog").option("topic", "t").options(**options).load(url)
+    reader = spark.readStream.format("txnlog").option("topic", "t").option("startingOffsets", "earliest")
+    source = reader.options(**options).load(url)
     for first in (0, 100):
         if first:
             with SparkTransaction(spark, url, "job", 1, storage_options=server.storage_options) as txn:

@@ -1,6 +1,6 @@
 """Cuts: which entry a snapshot read shows, by its number or by a time. Steps without IO.
 
-A cut is one entry. A record is in it iff the entry that committed it is the cut's or an older one (docs/spec.md,
+A cut is one entry. A record is in it iff the entry that committed it is the cut's or an older one (docs/internals/spec.md,
 section 6). Since a transaction is committed by one entry, over all its topics and partitions, every cut shows it whole
 or not at all, and an open transaction hides nothing but itself.
 """

@@ -1,6 +1,6 @@
 """Reading in the order of commits: what the entries of a window committed, and where windows may end.
 
-A record belongs to exactly one entry, the one that committed it (docs/spec.md, section 6). So a window of entries
+A record belongs to exactly one entry, the one that committed it (docs/internals/spec.md, section 6). So a window of entries
 (since, until] shows each transaction whole or not at all, nothing waits for a last stable offset, and windows that
 follow each other show every committed record once. Only metadata objects are fetched here.
 

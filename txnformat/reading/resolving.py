@@ -2,7 +2,7 @@
 
 A compaction replaces files, and a vacuum deletes them a grace later. A read that was planned before both has the names of the old files. The
 records have kept their offsets, so a reader plans the rest of its read again and goes on behind the last record that it has handed out
-(docs/spec.md, section 6). That costs requests only where a file is gone.
+(docs/internals/spec.md, section 6). That costs requests only where a file is gone.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def is_uneven(table: pa.Table, schema: pa.Schema) -> bool:
     """Return whether a row group of a table would be above the largest although it has its share of the rows: of large values.
 
     Readers refuse what is large and compresses very well, for they cannot tell it from an object that is made to fill their
-    memory (docs/spec.md, 6.1). A file with such a row group is written without compression.
+    memory (docs/internals/spec.md, 6.1). A file with such a row group is written without compression.
     """
     bounds = _bounds(schema, None)
     if _excess(table, bounds) <= 1:

@@ -2,7 +2,7 @@
 
 Two systems cannot commit in one step, so the positions that count are in Kafka: in a topic of positions, written in the same transaction as the records. On start an older instance is fenced,
 which ends its transaction; then the positions are read, and the log is read from there. The group in the log follows behind: it is for people and metrics.
-docs/adr/0041 has the table of failures.
+docs/internals/adr/0041 has the table of failures.
 """
 
 from __future__ import annotations

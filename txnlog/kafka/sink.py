@@ -56,6 +56,15 @@ _NO_LEADER = frozenset({KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART, Kaf
 """Errors of a topic that was created a moment ago."""
 
 
+def _cause(error: Exception) -> Any:
+    """Return the client's own error: Python says SystemError when a callback ran after the client had raised it."""
+    if isinstance(error, KafkaException):
+        return error
+    if isinstance(error.__cause__, KafkaException):
+        return error.__cause__
+    raise error
+
+
 def _failure(error: Any, what: str) -> TxnLogError:
     """Return the error of a transaction; one that only ends this producer, and not the right to write, is mended by another session."""
     found, cause = kafka_error(error, what), error.args[0]
@@ -144,7 +153,7 @@ class Sink:
                     headers=message.headers,
                 )
             except BufferError:
-                self._producer.poll(0.1)
+                self._poll(0.1)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
                     raise InvalidInputError(
@@ -156,8 +165,15 @@ class Sink:
                     ) from None
                 raise _failure(error, "a record cannot be sent") from None
             else:
-                self._producer.poll(0)
+                self._poll(0)
                 return
+
+    def _poll(self, seconds: float) -> None:
+        """Serve the C client. An error that ends the producer comes up here, when another client has fenced it."""
+        try:
+            self._producer.poll(seconds)
+        except (KafkaException, SystemError) as error:
+            raise _failure(_cause(error), "records cannot be sent") from None
 
     def commit(self) -> None:
         """Commit. Raises StorageError (``kafka-unavailable``): the outcome is not known; the next :meth:`open` settles it."""
@@ -167,7 +183,7 @@ class Sink:
         """Abort the transaction. A failure is no error: the next :meth:`open` aborts it."""
         try:
             self._producer.abort_transaction(STEP_S)
-        except KafkaException as error:
+        except (KafkaException, SystemError) as error:
             client_logger.info("a transaction could not be aborted: %s", error)
 
     def _repeated(self, call: Any, what: str) -> None:
@@ -176,7 +192,8 @@ class Sink:
         while True:
             try:
                 call(STEP_S)
-            except KafkaException as error:
+            except (KafkaException, SystemError) as raised:
+                error = _cause(raised)
                 over = waited_ms(begun, self._clock.now()) >= self._patience_ms
                 if over or not error.args[0].retriable() or error.args[0].txn_requires_abort():
                     raise _failure(error, what) from None

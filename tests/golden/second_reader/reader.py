@@ -1,4 +1,4 @@
-"""A second reader of ``read_committed``, made from docs/spec.md alone: SQL for DuckDB, and the glue that DuckDB needs.
+"""A second reader of ``read_committed``, made from docs/internals/spec.md alone: SQL for DuckDB, and the glue that DuckDB needs.
 
 The SQL files beside this one are the reader, in the order of their numbers. The glue does what DuckDB cannot: zstd, Arrow IPC, CRC-32,
 the digest of a snapshot, names of columns and types. It imports nothing of txnlog, and does not bound memory as section 3 asks.

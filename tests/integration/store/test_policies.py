@@ -1,4 +1,4 @@
-"""The policies of docs/security.md, run against moto's IAM: what each lets its owner do, and what it does not."""
+"""The policies of docs/storage.md, run against moto's IAM: what each lets its owner do, and what it does not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from txnlog import Producer, TxnLog
 from txnlog_testing.stores.s3_server import REGION, S3Server, moto_server
 
 NUMBERS = pa.schema([("n", pa.int64())])
-PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "storage.md").read_text(encoding="utf-8")
 POLICIES = {
     block.info.removeprefix("json policy "): block.text
     for block in blocks(PAGE)

@@ -1,4 +1,4 @@
-"""The cost model: requests of a step are bounded, and the table of docs/operations.md is what the model says."""
+"""The cost model: requests of a step are bounded, and the table of docs/operate.md is what the model says."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, RequestKind
 from txnlog_testing.stores.counting import CountingStore
 
-PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
+PAGE = Path(__file__).parents[3] / "docs" / "operate.md"
 STEPS = 300
 """Enough for the first bundles and snapshots; a bundle is written for each hundred."""
 

@@ -1,4 +1,4 @@
-"""What docs/streaming.md says streams cost, in requests: each process of a query for itself. No session needed."""
+"""What docs/spark-streams.md says streams cost, in requests: each process of a query for itself. No session needed."""
 
 from __future__ import annotations
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from txnformat import keys
+from txnformat.admin.publishing.formats import require_pyiceberg
 from txnformat.client.committer import Committer
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.topics.settings import SETTINGS, value_of
-from txnformat.errors import ConflictError, CorruptDataError
+from txnformat.errors import ConflictError, CorruptDataError, InvalidInputError
 from txnformat.protocol.cuts import last_entry_at
 from txnformat.views.delta_log import follow_table
 from txnformat.views.delta_table import DeltaTable, without_tombstones
@@ -41,20 +42,22 @@ class Published:
 class ListedViews:
     """Published views, as a listing of the root shows them."""
 
-    directories: set[str] = field(default_factory=set)
-    """Directories of topics, which have tables."""
-    newest_manifest: int | None = None
-    """Entry of the newest manifest."""
+    delta: set[str] = field(default_factory=set)
+    """Directories of topics that have a Delta table."""
+    iceberg: set[str] = field(default_factory=set)
+    """Directories of topics that have an Iceberg table."""
+    newest_manifests: dict[str, int] = field(default_factory=dict)
+    """Entry of the newest manifest of each format."""
 
     def add(self, key: str) -> None:
         """Take in a key of the root."""
-        name = keys.delta_name(key)
-        if name is not None:
-            self.directories.add(name.directory)
-        manifest = keys.manifest_name(key)
-        if manifest is not None:
-            newest = self.newest_manifest
-            self.newest_manifest = manifest.entry if newest is None else max(newest, manifest.entry)
+        if (table := keys.delta_name(key)) is not None:
+            self.delta.add(table.directory)
+        elif (name := keys.iceberg_name(key)) is not None:
+            self.iceberg.add(name.directory)
+        elif (manifest := keys.manifest_name(key)) is not None:
+            newest = self.newest_manifests.get(manifest.format, 0)
+            self.newest_manifests[manifest.format] = max(newest, manifest.entry)
 
 
 def published(
@@ -63,39 +66,59 @@ def published(
     """Return what views hold back at a time of the store; ``hold`` is called with the key of each file that a table has, or had within its hold time.
 
     While a topic has an erasure that is not complete, older versions of its table hold nothing back.
-    Requests: for each topic with a table 1 LIST, and 1 GET for its newest checkpoint and each version since.
+    Requests: for each topic with a Delta table 1 LIST, and 1 GET for its newest checkpoint and each version since; with an Iceberg table 1 LIST, and 1 GET for the newest version, its manifest list and each of its manifests.
     """
     found = Published()
     topics = {topic.directory: topic for topic in state.topics.values()}
     erasing = {one.topic_id for one in state.erasures.values() if one.complete_entry < 0}
     holds = [0]
-    for directory in sorted(listed.directories & topics.keys()):
-        topic = topics[directory]
-        hold_ms = int(value_of(topic.settings, "publish.hold.ms"))
-        holds.append(hold_ms)
-        before_ms = now_ms + 1 if topic.topic_id in erasing else now_ms - hold_ms
-        try:
-            steps = follow_table(DeltaTable(), directory, topic.topic_id, strict=False)
-            table, foreign, undecoded = committer.read(steps)
-            if undecoded is not None:
-                raise undecoded
-        except (ConflictError, CorruptDataError) as error:
-            found.directories.add(directory)
-            found.notes.append(
-                f"the published table of {topic.name} cannot be read, so all files of the topic stay: {error}"
-            )
-            continue
-        table = without_tombstones(table, before_ms)
-        for path in chain(table.files, table.removed):
-            hold(f"{directory}/{path}")
-        if foreign is not None:
-            found.notes.append(_foreign(topic, foreign))
-    if listed.newest_manifest is not None:
+    for directories, look in ((listed.delta, _look_at_delta), (listed.iceberg, _look_at_iceberg)):
+        for directory in sorted(directories & topics.keys()):
+            topic = topics[directory]
+            hold_ms = int(value_of(topic.settings, "publish.hold.ms"))
+            holds.append(hold_ms)
+            before_ms = now_ms + 1 if topic.topic_id in erasing else now_ms - hold_ms
+            try:
+                note = look(committer, topic, before_ms, hold)
+            except (ConflictError, CorruptDataError, InvalidInputError) as error:
+                found.directories.add(directory)
+                note = f"the published table of {topic.name} cannot be read, so all files of the topic stay: {error}"
+            found.notes += [note] if note else []
+    if listed.newest_manifests:
         hold_ms = max(holds) or int(SETTINGS["publish.hold.ms"].default)
-        found.manifests_from = min(
-            listed.newest_manifest, committer.read(last_entry_at(state, now_ms - hold_ms))
-        )
+        old_entry = committer.read(last_entry_at(state, now_ms - hold_ms))
+        found.manifests_from = min(*listed.newest_manifests.values(), old_entry)
     return found
+
+
+def _look_at_delta(
+    committer: Committer, topic: TopicState, before_ms: int, hold: Callable[[str], object]
+) -> str:
+    """Name the files that a Delta table holds; return a note about it. ``before_ms``: files that were removed before this time are not held."""
+    steps = follow_table(DeltaTable(), topic.directory, topic.topic_id, strict=False)
+    table, foreign, undecoded = committer.read(steps)
+    if undecoded is not None:
+        raise undecoded
+    table = without_tombstones(table, before_ms)
+    for path in chain(table.files, table.removed):
+        hold(f"{topic.directory}/{path}")
+    return "" if foreign is None else _foreign(topic, foreign)
+
+
+def _look_at_iceberg(
+    committer: Committer, topic: TopicState, before_ms: int, hold: Callable[[str], object]
+) -> str:
+    """Name the files that an Iceberg table holds; without pyiceberg it cannot be read. A newest version of another program does not say what the ones before it had."""
+    require_pyiceberg()
+    from txnformat.views.iceberg_log import follow_iceberg
+    from txnformat.views.iceberg_table import IcebergTable, key_of, without_old
+
+    steps = follow_iceberg(IcebergTable(), topic.directory, topic.topic_id)
+    table = committer.read(steps).table
+    if table.metadata is not None:
+        for path in without_old(table, before_ms):
+            hold(key_of(path, table.metadata.location, topic.directory))
+    return ""
 
 
 def _foreign(topic: TopicState, version: int) -> str:

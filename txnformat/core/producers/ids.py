@@ -4,7 +4,7 @@
 
 Both ends are inclusive, and texts, because they have 64 bits. ``broker`` says whose the block is: a number in Kafka,
 here the text that the process gave when it asked for the block. A log itself holds blocks as its operations and its
-snapshots do (docs/spec.md); this form is shown, never stored.
+snapshots do (docs/internals/spec.md); this form is shown, never stored.
 """
 
 from __future__ import annotations

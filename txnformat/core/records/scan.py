@@ -300,7 +300,7 @@ def planned_runs(runs: Rows, wanted: OffsetRange, *, until: int = INT64_MAX) -> 
 def in_cut(entries: Rows, as_of: int) -> Rows:
     """Tell for each commit entry (-1: undecided or aborted) whether the snapshot at entry ``as_of`` shows its records.
 
-    THE rule of snapshot reads: nothing else decides, neither offsets nor other transactions (docs/spec.md, section 6).
+    THE rule of snapshot reads: nothing else decides, neither offsets nor other transactions (docs/internals/spec.md, section 6).
     """
     shown: Rows = (entries >= 0) & (entries <= as_of)
     return shown
