@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 import pytest
@@ -25,6 +25,8 @@ from txnlog import Producer as LogProducer
 from txnlog.kafka import import_topics
 from txnlog.kafka.failures import invalid_config
 from txnlog.kafka.importing import ImportProgress
+from txnlog.kafka.places import Place
+from txnlog.kafka.source import Source
 
 Name = Callable[[], str]
 
@@ -296,16 +298,21 @@ def test_a_following_import_takes_what_comes_and_new_partitions(
     assert values(log, topic)[-1] == (1, b"more")
 
 
-def test_an_import_ends_where_the_topic_ended_when_it_began(broker: Broker, log: TxnLog, name: Name) -> None:
+def test_an_import_ends_where_the_topic_ended_when_it_began(
+    broker: Broker, log: TxnLog, name: Name, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic = broker.create_topic(name())
     filled(broker, topic, 20)
+    assign = Source.assign
 
-    def more(at: ImportProgress) -> None:
-        if at.records == 7:
-            filled(broker, topic, 50)
+    def grown(source: Source, starts: Mapping[Place, int]) -> None:
+        filled(broker, topic, 50)  # after the import has asked for the end
+        assign(source, starts)
 
-    report = import_topics(log, broker.bootstrap, topic, batch_records=7, progress=more)
+    monkeypatch.setattr(Source, "assign", grown)
+    report = import_topics(log, broker.bootstrap, topic)
     assert (report.records, report.positions) == (20, {topic: {0: 20}})
+    monkeypatch.undo()
     assert import_topics(log, broker.bootstrap, topic).records == 50
 
 

@@ -186,14 +186,11 @@ class Source:
                 continue
             record = _record(message)
             place = Place(record.topic, record.partition)
-            if record.offset < self.reached[place] or record.offset >= self.ends.get(
-                place, record.offset + 1
-            ):
-                if record.offset >= self.ends.get(place, record.offset + 1):
-                    self._stop(place)
-                continue
-            self.reached[place] = record.offset + 1
-            found.append(record)
+            if record.offset >= self.ends.get(place, record.offset + 1):
+                self._stop(place)
+            else:
+                self.reached[place] = record.offset + 1
+                found.append(record)
         if messages:
             self._heard = self._clock.now()
         else:
