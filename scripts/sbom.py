@@ -23,20 +23,26 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def own_requirements() -> list[str]:
-    """Return what setup.cfg requires, for S3 as well."""
+    """Return what setup.cfg requires, for stores and Kafka as well."""
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg", encoding="utf-8")
     return [
         *config["options"]["install_requires"].split(),
         *config["options.extras_require"]["s3"].split(),
         *config["options.extras_require"]["azure"].split(),
+        *config["options.extras_require"]["kafka"].split(),
     ]
 
 
 def closure(lines: list[str]) -> dict[str, Distribution]:
-    """Return the distributions that are required, and all that those require here, by canonical name."""
+    """Return the distributions that are required, those of named extras included, and all that those require here, by canonical name."""
     found: dict[str, Distribution] = {}
-    waiting: list[str] = [canonicalize_name(Requirement(line).name) for line in lines]
+    waiting: list[str] = []
+    for line in lines:
+        wanted = Requirement(line)
+        waiting.append(canonicalize_name(wanted.name))
+        for extra in wanted.extras:
+            waiting += requires(distribution(wanted.name), extra)
     while waiting:
         name = waiting.pop()
         if name not in found:
@@ -45,13 +51,13 @@ def closure(lines: list[str]) -> dict[str, Distribution]:
     return found
 
 
-def requires(package: Distribution) -> list[str]:
-    """Return what a distribution requires here, without its extras, by canonical name."""
+def requires(package: Distribution, extra: str = "") -> list[str]:
+    """Return what a distribution requires here, with one of its extras or without, by canonical name."""
     requirements = [Requirement(line) for line in package.requires or ()]
     return [
         canonicalize_name(each.name)
         for each in requirements
-        if each.marker is None or each.marker.evaluate({"extra": ""})
+        if each.marker is None or each.marker.evaluate({"extra": extra})
     ]
 
 

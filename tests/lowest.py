@@ -58,15 +58,16 @@ NEEDS_MORE = (
 
 
 def lowest() -> dict[str, str]:
-    """Return each dependency of setup.cfg, those of S3 and Azure (and so Google) included, with the lowest version that it allows."""
+    """Return each dependency of setup.cfg, those of S3, Azure (and so Google) and Kafka included, with the lowest version that it allows."""
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg", encoding="utf-8")
     lines = [
         *config["options"]["install_requires"].split(),
         *config["options.extras_require"]["s3"].split(),
         *config["options.extras_require"]["azure"].split(),
+        *config["options.extras_require"]["kafka"].split(),
     ]
-    found = (re.fullmatch(r"([\w.-]+)>=([\w.]+)", line) for line in lines)
+    found = (re.fullmatch(r"([\w.-]+)(?:\[\w+\])?>=([\w.]+)", line) for line in lines)
     return {match[1]: match[2] for match in found if match}
 
 
@@ -80,6 +81,7 @@ def _environment() -> Path:
     bounds = lowest()
     # moto requires boto3, which fits one botocore: named, so that pip need not try the others one by one.
     bounds["boto3"] = bounds["botocore"]
+    bounds["confluent-kafka[schemaregistry]"] = bounds["confluent-kafka"]
     wanted = [*(f"{name}=={version}" for name, version in bounds.items()), *_tools()]
     if not stamp.exists() or stamp.read_text(encoding="utf-8").split() != wanted:
         print(f"making {FOLDER.name}: {' '.join(wanted)}", file=sys.stderr, flush=True)

@@ -12,8 +12,8 @@ from tests.conformance.store_races import race
 from tests.rounds import rounds
 from txnformat.errors import StorageError
 from txnformat.store.base import CreateOutcome, ObjectInfo, ObjectStore
-from txnformat.store.cloud.upload import PART_BYTES
 from txnformat.store.open import open_store
+from txnformat.store.uploads import PART_BYTES
 from txnlog import Producer, TxnLog
 from txnlog_testing.stores.conformance import StoreConformance
 from txnlog_testing.stores.fault_proxy import FaultProxy, ProxyFault, ProxyFaultKind, Request

@@ -37,7 +37,7 @@ __all__ = ["KEPT", "LEVELS", "METADATA", "ROOT", "WIDE", "build", "digest_of_fol
 
 ROOT = ROOTS / "embedded"
 KEPT = ROOTS / "embedded.json"
-"""What the root stands for: the digest of its state, and what :func:`seen` returns."""
+"""The facts about the root: the digest of its state, and the answer of :func:`seen`."""
 
 LEVELS = ("read_committed", "read_uncommitted", "snapshot")
 WIDE = 64

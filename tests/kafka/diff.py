@@ -89,7 +89,7 @@ class Aborted(NamedTuple):
 
 @dataclass
 class Seen:
-    """What can be seen of a partition."""
+    """The visible facts of a partition."""
 
     uncommitted: list[tuple[int, bytes]]
     committed: list[tuple[int, bytes]]

@@ -144,7 +144,7 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
         "txnformat.store.s3.store:ATTEMPTS_MAX",
         "txnformat.store.s3.store:BACKOFF_MS_MAX",
     ),
-    "S3: part of a multipart upload, and largest single PUT": ("txnformat.store.s3.upload:PART_BYTES",),
+    "S3, Azure, Google: part of an upload, and largest single PUT": ("txnformat.store.uploads:PART_BYTES",),
     "what a decoder needs for the lists of a row group that is written; more if a single row needs more": (
         "txnformat.segments.writer:LISTS_DECODED_BYTES_MAX",
     ),

@@ -93,6 +93,7 @@ def test_every_dependency_has_a_lower_bound_and_they_are_run() -> None:
         *config["options"]["install_requires"].split(),
         *config["options.extras_require"]["s3"].split(),
         *config["options.extras_require"]["azure"].split(),
+        *config["options.extras_require"]["kafka"].split(),
     ]
     assert len(lowest()) == len(lines), "each needs name>=version"
     assert {"aiohttp", "botocore", "aiobotocore", "fsspec", "s3fs", "obstore", "numpy"} <= lowest().keys()

@@ -67,7 +67,7 @@ ICEBERG_SETTINGS = {
 }
 
 Read = dict[str, pa.Table | str]
-"""What an engine read of each kind of topic, or why it could not."""
+"""The answer of an engine for each kind of topic, or the reason that there is none."""
 
 
 class Published(NamedTuple):

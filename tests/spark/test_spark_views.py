@@ -1,4 +1,4 @@
-"""What a temporary view over a topic does and does not do: each sentence of docs/spark-read.md, "SQL", once."""
+"""Temporary views over a topic: each sentence of docs/spark-read.md, "SQL", once."""
 
 from __future__ import annotations
 

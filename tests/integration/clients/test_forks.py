@@ -30,7 +30,7 @@ from txnformat.store.s3 import client as s3_client
 from txnformat.store.s3.options import parse_s3_options
 from txnformat.store.s3.store import S3Store
 from txnformat.store.s3.store_time import StoreTime
-from txnformat.store.s3.upload import PART_BYTES
+from txnformat.store.uploads import PART_BYTES
 from txnlog import Producer, TxnLog
 from txnlog_testing.stores.counting import CountingStore
 from txnlog_testing.stores.faulty import FaultyStore

@@ -149,7 +149,7 @@ def test_a_repeat_of_an_embedded_append_is_recognized(log: TxnLog, how: str) -> 
 
 
 def test_the_root_is_gone_on_with(log: TxnLog) -> None:
-    """What waits is decided, its rows and all others are sealed and compacted, new ones are added: offsets and values stay."""
+    """The waiting transactions are decided, all rows are sealed and compacted, new ones are added: offsets and values stay."""
     for name in ("prepared", "open"):
         log.transactions.force_terminate(name)
     expected = {name: rows for name, rows in known_rows().items() if name.endswith(" snapshot")}

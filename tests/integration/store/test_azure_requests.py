@@ -1,4 +1,4 @@
-"""What the adapter of the clouds sends, and what it makes of answers: Azurite behind a proxy that spoils requests."""
+"""The requests of the adapter of clouds, and its judgement of answers: Azurite behind a proxy that spoils requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from txnformat.errors import NotFoundError, StorageError
 from txnformat.store.base import CreateOutcome, ObjectInfo
 from txnformat.store.cloud.azure import AzureStore
-from txnformat.store.cloud.upload import PART_BYTES
+from txnformat.store.uploads import PART_BYTES
 from txnlog_testing.stores.azurite import AzureServer, azurite_program, azurite_server
 from txnlog_testing.stores.fault_proxy import FaultProxy, ProxyFault, ProxyFaultKind, Request
 
@@ -32,7 +32,7 @@ def server() -> Iterator[AzureServer]:
 
 @dataclass
 class Wire:
-    """What goes through the proxy, and what is spoilt."""
+    """The requests through the proxy, and those that are spoilt."""
 
     proxy: FaultProxy
     store: AzureStore

@@ -20,7 +20,7 @@ from txnformat.errors import StorageError, TxnLogError
 from txnformat.keys import data_key
 from txnformat.store.open import open_store
 from txnformat.store.probe import probe_store
-from txnformat.store.s3.upload import PART_BYTES
+from txnformat.store.uploads import PART_BYTES
 from txnformat.verify.log import verify_log
 from txnlog import Producer, TxnLog
 from txnlog_testing.stores.s3_server import REGION, S3Server, moto_server

@@ -12,7 +12,7 @@ import pytest
 from txnformat.errors import NotFoundError, StorageError
 from txnformat.store.base import CreateOutcome, ObjectInfo
 from txnformat.store.s3.store import S3Store
-from txnformat.store.s3.upload import PART_BYTES
+from txnformat.store.uploads import PART_BYTES
 from txnlog_testing.stores.fault_proxy import FaultProxy, ProxyFault, ProxyFaultKind, Request
 from txnlog_testing.stores.s3_server import S3Server, dead_endpoint, seaweedfs_server
 
@@ -29,7 +29,7 @@ def server() -> Iterator[S3Server]:
 
 @dataclass
 class Wire:
-    """What goes through the proxy, and what is spoilt."""
+    """The requests through the proxy, and those that are spoilt."""
 
     proxy: FaultProxy
     store: S3Store

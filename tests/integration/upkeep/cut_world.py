@@ -183,7 +183,7 @@ class CutWorld:
         del self.rows["gone", 0]
         log.close()
 
-    # What must be so.
+    # These must hold.
 
     def check(self, *, deep: bool = False) -> None:
         """Verify, and compare what readers see with what must be there."""

@@ -1,4 +1,4 @@
-"""What docs/spark-streams.md says streams cost, in requests: each process of a query for itself. No session needed."""
+"""The requests of streams, as docs/spark-streams.md states them: each process of a query for itself. No session needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an answer of a cloud means, and what it proves about the request: texts as obstore 0.12.1 writes them."""
+"""The meaning of a cloud's answers, and the proof that they give about the request: texts as obstore 0.12.1 writes them."""
 
 from __future__ import annotations
 

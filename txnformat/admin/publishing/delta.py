@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from txnformat.admin.publishing.formats import ATTEMPTS, superseded
+from txnformat.admin.publishing.formats import ATTEMPTS, published_topic, superseded
 from txnformat.admin.publishing.reports import DELTA, KnownTables, PublishedTopic
 from txnformat.client.committer import Committer
 from txnformat.core.state import TopicState
@@ -60,16 +60,18 @@ class DeltaView:
         for _ in range(ATTEMPTS):
             if table.entry > entry or (table.entry == entry and not self._rebuild):
                 later = table.entry if table.entry > entry else None
-                return _published(topic, table, later)
+                return published_topic(topic, topic.directory, table, later)
             change = change_of(table, topic, schema, wanted, entry, now_ms, rebuild=self._rebuild)
             if change is None:
-                return _published(topic, table)
+                return published_topic(topic, topic.directory, table)
             version = table.version + 1
             if self._committer.read(create_version(topic.directory, version, change.lines)):
                 table = folded(table, topic.topic_id, [(version, change.lines)])
                 table = self._checkpointed(topic, table, now_ms - hold_ms)
                 self._known[topic.topic_id] = table
-                return _published(topic, table, added=change.added, removed=change.removed, is_new=True)
+                return published_topic(
+                    topic, topic.directory, table, added=change.added, removed=change.removed, is_new=True
+                )
             table = self.follow(topic)
         raise superseded(topic)
 
@@ -85,25 +87,3 @@ class DeltaView:
         except TxnLogError as error:
             logger.warning("no checkpoint of the published table of %s: %s", topic.name, error)
         return table
-
-
-def _published(
-    topic: TopicState,
-    table: DeltaTable,
-    superseded_by: int | None = None,
-    *,
-    added: int = 0,
-    removed: int = 0,
-    is_new: bool = False,
-) -> PublishedTopic:
-    return PublishedTopic(
-        topic.name,
-        topic.topic_id,
-        topic.directory,
-        table.version,
-        is_new,
-        len(table.files),
-        added,
-        removed,
-        superseded_by,
-    )

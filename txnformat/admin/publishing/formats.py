@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from typing import Any, Protocol
 
 from txnformat.admin.publishing.reports import PublishedTopic
@@ -10,7 +11,7 @@ from txnformat.errors import ConflictError, InvalidInputError
 from txnformat.views.manifests import TableAt
 from txnformat.views.shown import ShownTopic
 
-__all__ = ["ATTEMPTS", "TableOf", "View", "require_pyiceberg", "superseded"]
+__all__ = ["ATTEMPTS", "TableOf", "View", "published_topic", "require_pyiceberg", "superseded"]
 
 ATTEMPTS = 20
 """How often a version is tried, when other processes publish all the time."""
@@ -27,6 +28,11 @@ class TableOf(Protocol):
     @property
     def entry(self) -> int:
         """The entry that it shows."""
+        ...
+
+    @property
+    def files(self) -> Sized:
+        """The files of that entry."""
         ...
 
 
@@ -50,6 +56,30 @@ class View(Protocol):
     def at(self, one: PublishedTopic) -> TableAt:
         """Return what a manifest says of a table that was published."""
         ...
+
+
+def published_topic(
+    topic: TopicState,
+    directory: str,
+    table: TableOf,
+    superseded_by: int | None = None,
+    *,
+    added: int = 0,
+    removed: int = 0,
+    is_new: bool = False,
+) -> PublishedTopic:
+    """Return what a publication says of a topic. ``directory``: that of the table. ``superseded_by``: the later entry that the table shows already."""
+    return PublishedTopic(
+        topic.name,
+        topic.topic_id,
+        directory,
+        table.version,
+        is_new,
+        len(table.files),
+        added,
+        removed,
+        superseded_by,
+    )
 
 
 def require_pyiceberg() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from txnformat import keys
-from txnformat.admin.publishing.formats import ATTEMPTS, superseded
+from txnformat.admin.publishing.formats import ATTEMPTS, published_topic, superseded
 from txnformat.admin.publishing.reports import ICEBERG, KnownTables, PublishedTopic
 from txnformat.client.committer import Committer
 from txnformat.core.state import TopicState
@@ -56,17 +56,29 @@ class IcebergView:
             stays = table.metadata is not None and table.metadata.location == location
             if table.entry > entry or (table.entry == entry and stays and not self._rebuild):
                 later = table.entry if table.entry > entry else None
-                return self._published(topic, self._hinted(topic, table, is_new=False), later)
+                return published_topic(
+                    topic,
+                    keys.iceberg_location(topic.directory),
+                    self._hinted(topic, table, is_new=False),
+                    later,
+                )
             version = next_version(
                 table, topic, location, wanted, entry, now_ms, hold_ms, rebuild=self._rebuild
             )
             if version is None:
-                return self._published(topic, self._hinted(topic, table, is_new=False))
+                return published_topic(
+                    topic, keys.iceberg_location(topic.directory), self._hinted(topic, table, is_new=False)
+                )
             if self._committer.read(create_iceberg(topic.directory, version)):
                 table = self._hinted(topic, version.table, is_new=True)
                 self._cleaned(topic, table, now_ms - hold_ms)
-                return self._published(
-                    topic, table, added=version.added, removed=version.removed, is_new=True
+                return published_topic(
+                    topic,
+                    keys.iceberg_location(topic.directory),
+                    table,
+                    added=version.added,
+                    removed=version.removed,
+                    is_new=True,
                 )
             table = self.follow(topic)
         raise superseded(topic)
@@ -104,25 +116,3 @@ class IcebergView:
             logger.warning(
                 "old versions of the published Iceberg table of %s are left: %s", topic.name, error
             )
-
-    def _published(
-        self,
-        topic: TopicState,
-        table: IcebergTable,
-        superseded_by: int | None = None,
-        *,
-        added: int = 0,
-        removed: int = 0,
-        is_new: bool = False,
-    ) -> PublishedTopic:
-        return PublishedTopic(
-            topic.name,
-            topic.topic_id,
-            keys.iceberg_location(topic.directory),
-            table.version,
-            is_new,
-            len(table.files),
-            added,
-            removed,
-            superseded_by,
-        )

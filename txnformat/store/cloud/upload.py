@@ -7,103 +7,29 @@ whether the name is taken. Names of data files are drawn at random and used once
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from txnformat.clock import waited_ms
-from txnformat.forking import renew_after_fork
-from txnformat.store.base import CreateOutcome
 from txnformat.store.cloud.errors import RequestFailedError
-from txnformat.store.writer import Writer, object_exists, writer_ended
+from txnformat.store.uploads import PART_BYTES, PARTS_IN_FLIGHT_MAX, PartedWriter
+from txnformat.store.writer import object_exists
 
-if TYPE_CHECKING:
-    from txnformat.store.cloud.store import CloudStore
-
-__all__ = ["PART_BYTES", "CloudWriter"]
-
-PART_BYTES = 16 * 1024 * 1024
-"""Size of a part, and the largest object that goes up in one PUT (inclusive)."""
-PARTS_IN_FLIGHT_MAX = 3
-CLOSE_ATTEMPTS_MAX = 6
+__all__ = ["CloudWriter"]
 
 
-class CloudWriter(Writer):
-    """One upload. Dropped without ``close`` it may leave parts, which are invisible: see docs/storage.md."""
+class CloudWriter(PartedWriter["CloudStore"]):
+    """One upload. Parts that went up stay invisible, until the store removes them: see docs/storage.md."""
 
-    def __init__(self, store: CloudStore, key: str) -> None:
-        self._store = store
-        self._key = key
-        self._closed = False
-        self._forget(ended=False)
-        renew_after_fork(self)
-
-    def renew(self) -> None:
-        """End in a forked child, without a request: the upload is the parent's."""
-        self._forget(ended=True)
-
-    def _forget(self, *, ended: bool) -> None:
-        self._ended = ended
-        self._buffer = bytearray()
+    def _forget_parts(self) -> None:
         self._parts: Any = None
         self._size = 0
 
-    def write(self, data: bytes | memoryview) -> int:
-        """Append bytes; returns their number. Requests: 1 for each full part, and 1 before the first."""
-        if self._ended:
-            raise writer_ended(self._store.url, self._key)
-        view = memoryview(data).cast("B")
-        try:
-            for start in range(0, view.nbytes, PART_BYTES):
-                self._buffer += view[start : start + PART_BYTES]
-                if len(self._buffer) > PART_BYTES:
-                    self._send_part()
-        except BaseException:
-            self.abort()
-            raise
-        return view.nbytes
+    def _has_parts(self) -> bool:
+        return self._parts is not None
 
-    def close(self) -> None:
-        """Make the object visible and durable. Requests: 1; of a large upload 3."""
-        if self._closed:
-            return
-        if self._ended:
-            raise writer_ended(self._store.url, self._key)
-        try:
-            if self._parts is None:
-                self._put()
-            else:
-                self._complete()
-            self._closed = True
-        finally:
-            self.abort()
-
-    def abort(self) -> None:
-        """Drop what was written; idempotent; never raises. Parts that went up stay invisible, until the store removes them."""
-        self._ended = True
-        self._buffer = bytearray()
+    def _abandon_parts(self) -> None:
         self._parts = None  # obstore's file is never closed: that would publish it
 
-    def _put(self) -> None:
-        """Create the object; whether an unclear attempt was applied is read back, as for a slot."""
-        data = bytes(self._buffer)
-        begun = self._store.clock.now()
-        for attempt in range(1, CLOSE_ATTEMPTS_MAX + 1):
-            result = self._store.create(self._key, data)
-            if result.outcome is CreateOutcome.CREATED:
-                return
-            if result.outcome is CreateOutcome.EXISTS:
-                if attempt > 1 and self._store.get(self._key) == data:
-                    return  # an earlier attempt, whose answer was lost
-                raise object_exists(self._store.url, self._key)
-            error = result.error or self._store.bad_answer(key=self._key)
-            over = waited_ms(begun, self._store.clock.now()) >= self._store.options.request_timeout_s * 1000
-            if not error.transient or over or attempt == CLOSE_ATTEMPTS_MAX:
-                raise error
-            self._store.pause(attempt)
-
-    def _send_part(self) -> None:
-        data = bytes(self._buffer[:PART_BYTES])
-        del self._buffer[:PART_BYTES]
-
+    def _send_part(self, data: bytes) -> None:
         def send(obstore: Any, client: Any) -> None:
             if self._parts is None:
                 self._parts = obstore.open_writer(
@@ -118,18 +44,17 @@ class CloudWriter(Writer):
         self._size += len(data)
 
     def _complete(self) -> None:
-        total = self._size + len(self._buffer)
         if self._store.head(self._key) is not None:
             raise object_exists(self._store.url, self._key)
-        while self._buffer:
-            self._send_part()
+        if self._buffer:
+            self._send_part(bytes(self._buffer))
         try:
             self._call("complete upload", lambda _, client: self._parts.close())
         except Exception:
             # The last answer may have been lost. Nothing but this upload makes an object of this name.
             with contextlib.suppress(RequestFailedError):
                 found = self._store.head(self._key)
-                if found is not None and found.size == total:
+                if found is not None and found.size == self._size:
                     return
             raise
 

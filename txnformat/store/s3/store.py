@@ -85,10 +85,10 @@ class S3Store:
         self.options = options
         self._own_clock = clock
         self._own_ids = ids
-        self._clock = clock or SystemClock()
+        self.clock = clock or SystemClock()
         self._ids = ids or SystemIds()
-        self._time = StoreTime(self._clock)
-        self._patience = Patience(self._clock, options.request_timeout_s)
+        self._time = StoreTime(self.clock)
+        self._patience = Patience(self.clock, options.request_timeout_s)
         self._is_reached: bool | None = None  # False: not, after all attempts
         self._has_answered = False  # like S3
 
@@ -351,7 +351,7 @@ class S3Store:
                 if failure.sent:
                     self._is_reached = True
                 elif self._is_reached is None:
-                    was_last |= waited_ms(begun, self._clock.now()) >= CONTACT_MS
+                    was_last |= waited_ms(begun, self.clock.now()) >= CONTACT_MS
                     self._is_reached = False if was_last else None
                 # Callers repeat reads, too: where nothing ever answered, their attempts would multiply with these.
                 was_last |= self._is_reached is False
@@ -369,7 +369,7 @@ class S3Store:
     def pause(self, attempt: int) -> None:
         """Wait after failed attempt number ``attempt`` (from 1), at random up to twice as long each time."""
         wait_ms = min(BACKOFF_MS * 2 ** (attempt - 1), BACKOFF_MS_MAX)
-        self._clock.sleep(wait_ms / 1000 * (0.5 + self._ids.uniform() / 2))
+        self.clock.sleep(wait_ms / 1000 * (0.5 + self._ids.uniform() / 2))
 
     def _send(
         self,

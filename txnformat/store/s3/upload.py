@@ -13,23 +13,14 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from txnformat.forking import renew_after_fork
-from txnformat.store.base import CreateOutcome
 from txnformat.store.s3.errors import RequestFailedError
-from txnformat.store.writer import Writer, object_exists, writer_ended
+from txnformat.store.uploads import CLOSE_ATTEMPTS_MAX, PARTS_IN_FLIGHT_MAX, PartedWriter
+from txnformat.store.writer import object_exists
 
 if TYPE_CHECKING:
     from txnformat.store.s3.store import S3Store
 
-__all__ = ["PART_BYTES", "S3Writer", "checksum"]
-
-PART_BYTES = 16 * 1024 * 1024
-"""Size of a part, and the largest object that goes up in one PUT (inclusive). 10,000 parts are S3's limit: 156 GiB."""
-
-PARTS_IN_FLIGHT_MAX = 3
-"""Bounds the memory of an upload: so many parts, and the one that is being filled."""
-
-CLOSE_ATTEMPTS_MAX = 6
+__all__ = ["S3Writer", "checksum"]
 
 UPLOAD_ID_KEY = "txnlog-upload"
 """User metadata that tells whose object it is, when the answer to the last request was lost."""
@@ -40,65 +31,24 @@ def checksum(data: bytes) -> str:
     return base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode()
 
 
-class S3Writer(Writer):
+class S3Writer(PartedWriter["S3Store"]):
     """One upload. Dropped without ``close`` or ``abort`` it may leave parts: see the bucket rule in docs/storage.md."""
 
     def __init__(self, store: S3Store, key: str, upload_id: str) -> None:
-        self._store = store
-        self._key = key
+        super().__init__(store, key)
         self._id = upload_id
-        self._closed = False
-        self._forget(ended=False)
-        renew_after_fork(self)
 
-    def renew(self) -> None:
-        """End in a forked child, without a request: the upload is the parent's."""
-        self._forget(ended=True)
-
-    def _forget(self, *, ended: bool) -> None:
-        self._ended = ended
-        self._buffer = bytearray()
+    def _forget_parts(self) -> None:
         self._multipart: str | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._flying: deque[Future[dict[str, Any]]] = deque()
         self._parts: list[dict[str, Any]] = []
         self._number = 0
 
-    def write(self, data: bytes | memoryview) -> int:
-        """Append bytes; returns their number. Requests: 1 for each full part, and 1 before the first."""
-        if self._ended:
-            raise writer_ended(self._store.url, self._key)
-        view = memoryview(data).cast("B")
-        try:
-            for start in range(0, view.nbytes, PART_BYTES):
-                self._buffer += view[start : start + PART_BYTES]
-                if len(self._buffer) > PART_BYTES:
-                    self._send_part(bytes(self._buffer[:PART_BYTES]))
-                    del self._buffer[:PART_BYTES]
-        except BaseException:
-            self.abort()
-            raise
-        return view.nbytes
+    def _has_parts(self) -> bool:
+        return self._multipart is not None
 
-    def close(self) -> None:
-        """Make the object visible and durable. Requests: 1, and of a large upload 1 for its last part."""
-        if self._closed:
-            return
-        if self._ended:
-            raise writer_ended(self._store.url, self._key)
-        try:
-            if self._multipart is None:
-                self._put()
-            else:
-                self._complete()
-            self._closed = True
-        finally:
-            self.abort()
-
-    def abort(self) -> None:
-        """Drop what was written; idempotent; never raises. Requests: 1 if parts were uploaded."""
-        self._ended = True
-        self._buffer = bytearray()
+    def _abandon_parts(self) -> None:
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=True, cancel_futures=True)
@@ -107,26 +57,6 @@ class S3Writer(Writer):
             # Parts that stay are invisible, and the bucket's rule for old uploads removes them.
             with contextlib.suppress(RequestFailedError):
                 self._store.request("abort_multipart_upload", self._key, UploadId=upload)
-
-    # --- small ----------------------------------------------------------------------------------------------------------
-
-    def _put(self) -> None:
-        """Create the object; whether an unclear attempt was applied is read back, as for a slot."""
-        data = bytes(self._buffer)
-        for attempt in range(1, CLOSE_ATTEMPTS_MAX + 1):
-            result = self._store.create(self._key, data)
-            if result.outcome is CreateOutcome.CREATED:
-                return
-            if result.outcome is CreateOutcome.EXISTS:
-                if attempt > 1 and self._store.get(self._key) == data:
-                    return  # an earlier attempt, whose answer was lost
-                raise object_exists(self._store.url, self._key)
-            error = result.error or self._store.bad_answer(key=self._key)
-            if not error.transient or error.patience_over or attempt == CLOSE_ATTEMPTS_MAX:
-                raise error
-            self._store.pause(attempt)
-
-    # --- large ----------------------------------------------------------------------------------------------------------
 
     def _send_part(self, data: bytes) -> None:
         if self._multipart is None:
