@@ -95,7 +95,7 @@ def ensure_fit(store: ObjectStore, ids: Ids) -> None:
 
 
 def _require(store: ObjectStore, ids: Ids, racers: int) -> None:
-    if not store.url.startswith("memory:"):  # it is in this process, and there is nothing to find out
+    if not place_of(store).startswith("memory:"):  # it is in this process, and there is nothing to find out
         for check in _probe(store, ids, racers):
             if check.problem is not None and check.name != "delete":
                 raise check.problem
