@@ -104,6 +104,7 @@ def _require(store: ObjectStore, ids: Ids, racers: int) -> None:
 
 
 def _probe(store: ObjectStore, ids: Ids, racers: int) -> list[ProbeCheck]:
+    problem: TxnLogError | None = None
     for _ in range(ATTEMPTS_MAX):
         try:
             return _Probe(store, probe_key(ids.new()), racers).run()
