@@ -111,7 +111,7 @@ class LyingStore(WrappedStore):
         is_winner = self._looked[key] <= self._winners
         self._changed.notify_all()
         if is_winner and not self._changed.wait_for(lambda: self._looked[key] > 1, RIVAL_SECONDS_MAX):
-            raise TimeoutError(f"nobody raced the creator of {key}")
+            raise TimeoutError(f"no second creator of {key} came")
         return is_winner
 
     def _write(self, key: str, data: bytes) -> None:
