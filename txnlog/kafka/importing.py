@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from txnformat.clock import Clock, steady_ms, waited_ms
 from txnformat.core.state import TopicState
-from txnformat.errors import CommitStateUnknownError, InvalidInputError, NotFoundError, StorageError
+from txnformat.errors import InvalidInputError, NotFoundError, StorageError
 from txnformat.keys import check_reader_name
 from txnformat.log import TxnLog, check_log
 from txnformat.types import IsolationLevel
@@ -37,6 +37,7 @@ from txnlog.kafka.routing import SAME, as_routes, as_topics
 from txnlog.kafka.rows import DEAD_LETTERS, KafkaRecord, Rows, dead_letters
 from txnlog.kafka.schemas import Registry, decode_with
 from txnlog.kafka.source import Source, TopicOfKafka
+from txnlog.rounds import abort_round, commit_round
 from writers.producer import Producer
 
 __all__ = ["ImportProgress", "ImportReport", "import_topics"]
@@ -56,9 +57,6 @@ KEEP_MS = 24 * 3_600_000
 
 TAKE_MAX = 10_000
 """Most records that are taken from the source at once."""
-
-REPEATS_MAX = 5
-"""How often a commit whose outcome is unknown is repeated."""
 
 
 class ImportProgress(NamedTuple):
@@ -449,9 +447,9 @@ class _Import:
                     position_name(self._cluster, place): self._committed[place] for place in changed
                 },
             )
-            _commit(producer)
+            commit_round(producer)
         except BaseException:
-            _abort(producer)
+            abort_round(producer)
             raise
         self._committed.update(changed)
         report.records += good
@@ -563,23 +561,3 @@ def _send(
             *_send(producer, topic, partition, rows[half:], records[half:]),
         ]
     return []
-
-
-def _commit(producer: Producer) -> None:
-    """Commit; an unknown outcome is settled by the same call again."""
-    for attempt in range(REPEATS_MAX + 1):
-        try:
-            producer.commit()
-        except CommitStateUnknownError:
-            if attempt == REPEATS_MAX:
-                raise
-        else:
-            return
-
-
-def _abort(producer: Producer) -> None:
-    """Give up what the round has sent, as far as that is possible; the producer's close does the rest, and the first error counts."""
-    try:
-        producer.abort()
-    except Exception as error:  # noqa: BLE001 - the error that led here is the caller's
-        logger.debug("the round could not be aborted: %s", error)
