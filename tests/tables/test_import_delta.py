@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ from txnlog import Producer, TxnLog
 from txnlog.tables import import_delta
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore, SimulatedCrash
 
+ROOT = Path(__file__).parents[2]
 FEED = {"delta.enableChangeDataFeed": "true"}
 
 
@@ -172,6 +176,37 @@ def test_a_death_at_any_request_loses_and_doubles_nothing(tmp_path: Path) -> Non
                 break
         assert _all_ids(root) == [1, 2, 3, 4, 5]
     assert deaths >= 6
+
+
+IMPORTER = """
+import sys
+from txnlog import TxnLog
+from txnlog.tables import import_delta
+import_delta(TxnLog.open(sys.argv[1]), sys.argv[2], "t", step_bytes=1, progress=lambda at: print(at.rows, flush=True))
+"""
+
+
+def test_an_import_that_is_killed_again_and_again_has_each_row_once(tmp_path: Path) -> None:
+    """``kill -9`` behind a commit that has just been answered: somewhere in the next one."""
+    table = _table(tmp_path / "table")
+    for number in range(3, 16):
+        write_deltalake(table, _rows(number), mode="append")
+    TxnLog.create(tmp_path / "log").close()
+    command = [sys.executable, "-c", IMPORTER, str(tmp_path / "log"), table]
+    dice, kills = random.Random(3), 0
+    while True:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as process:
+            assert process.stdout is not None
+            lines = sum(1 for _ in itertools.islice(process.stdout, dice.randint(2, 4)))
+            if lines < 2:
+                assert process.wait() == 0
+                break
+            process.kill()
+            kills += 1
+        found = _all_ids(tmp_path / "log")
+        assert len(found) == len(set(found))
+    assert kills >= 3
+    assert _all_ids(tmp_path / "log") == [*range(1, 16)]
 
 
 def _all_ids(root: Path) -> list[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -74,10 +74,6 @@ class TableImport:
     commits: int = 0
     position: dict[str, Any] = field(default_factory=dict)
     """Where the next call goes on: of Delta ``version``, of Parquet ``after``, the last path."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields by name."""
-        return asdict(self)
 
 
 class _Settings(NamedTuple):
