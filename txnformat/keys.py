@@ -19,7 +19,10 @@ Layout (relative to the root)::
     <name>-<8 hex>/_delta_log/<20 digits>.json            the topic as a Delta table: versions, create-only,
     <name>-<8 hex>/_delta_log/<20 digits>.checkpoint.parquet   checkpoints,
     <name>-<8 hex>/_delta_log/_last_checkpoint            and a hint, replaced
-    _views/delta/<20 digits>[.<number>].json  which versions of tables show one entry, create-only
+    <name>-<8 hex>/_iceberg/metadata/v<number>.metadata.json   the topic as an Iceberg table: versions, create-only,
+    <name>-<8 hex>/_iceberg/metadata/snap-<snapshot>-<number>-<32 hex>.avro, <number>-<32 hex>.avro   manifest lists and manifests made for them,
+    <name>-<8 hex>/_iceberg/metadata/version-hint.text    and a hint, replaced
+    _views/<format>/<20 digits>[.<number>].json  which versions of tables show one entry, create-only; "delta" or "iceberg"
 
 Names that come from a log are checked on read as on write: nothing in a log can lead outside its root.
 """
@@ -39,7 +42,6 @@ __all__ = [
     "FORMAT_KEY",
     "LATEST_KEY",
     "LOG_PREFIX",
-    "MANIFEST_PREFIX",
     "PROBE_PREFIX",
     "SNAPSHOT_PREFIX",
     "TABLE_PREFIX",
@@ -48,6 +50,7 @@ __all__ = [
     "UUID_PATTERN",
     "VIEWS_PREFIX",
     "DeltaName",
+    "IcebergName",
     "ManifestName",
     "ObjectName",
     "Place",
@@ -71,6 +74,13 @@ __all__ = [
     "embedded_key",
     "entry_key",
     "has_own_directory_only",
+    "iceberg_hint_key",
+    "iceberg_list_key",
+    "iceberg_location",
+    "iceberg_manifest_key",
+    "iceberg_name",
+    "iceberg_prefix",
+    "iceberg_version_key",
     "is_of_view",
     "is_runs_key",
     "is_temporary_file",
@@ -78,6 +88,7 @@ __all__ = [
     "is_topics_sidecar",
     "manifest_key",
     "manifest_name",
+    "manifest_prefix",
     "named_after",
     "own_key",
     "parse_any_file_key",
@@ -111,7 +122,6 @@ BOUNDARY_PREFIX = "_txnlog/boundary/"
 PROBE_PREFIX = "_txnlog/probe/"
 CONDEMNED_PREFIX = "_txnlog/condemned/"
 VIEWS_PREFIX = "_views/"
-MANIFEST_PREFIX = f"{VIEWS_PREFIX}delta/"
 
 TEMPORARY_PREFIX = ".tmp-"
 """Names of a local store's unfinished files begin so; no key has such a part."""
@@ -140,12 +150,16 @@ _SIDECAR = re.compile(
     rf"[A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}}/segments/([0-9]{{20}})-({UUID_PATTERN})\.(index|runs|markers|txnindex)"
 )
 _TEMPORARY = re.compile(
-    rf"(?:_txnlog(?:/[a-z]+)?|[A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}}/(?:data|segments|_delta_log)|_views/delta)/\.tmp-{UUID_PATTERN}"
+    rf"(?:_txnlog(?:/[a-z]+)?|[A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}}/(?:data|segments|_delta_log|_iceberg/metadata)|_views/(?:delta|iceberg))/\.tmp-{UUID_PATTERN}"
 )
 _DELTA = re.compile(
     r"([A-Za-z0-9.-][A-Za-z0-9._-]{0,248}-[0-9a-f]{8})/_delta_log/(?:([0-9]{20})\.(json|checkpoint\.parquet)|_last_checkpoint)"
 )
-_MANIFEST = re.compile(r"_views/delta/([0-9]{20})(?:\.([1-9][0-9]{0,5}))?\.json")
+_ICEBERG = re.compile(
+    r"([A-Za-z0-9.-][A-Za-z0-9._-]{0,248}-[0-9a-f]{8})/_iceberg/metadata/"
+    r"(?:v([1-9][0-9]{0,17})\.metadata\.json|snap-([1-9][0-9]{0,17})-([1-9][0-9]{0,17})-[0-9a-f]{32}\.avro|([1-9][0-9]{0,17})-[0-9a-f]{32}\.avro|version-hint\.text)"
+)
+_MANIFEST = re.compile(r"_views/(delta|iceberg)/([0-9]{20})(?:\.([1-9][0-9]{0,5}))?\.json")
 _TOPIC = re.compile(TOPIC_PATTERN)
 
 
@@ -166,12 +180,25 @@ class DeltaName(NamedTuple):
     is_checkpoint: bool
 
 
+class IcebergName(NamedTuple):
+    """The parts of the key of an object of an Iceberg table."""
+
+    directory: str
+    version: int
+    """The version that it is, or was made for; the hint has 0."""
+    snapshot: int
+    """Of a manifest list; else 0."""
+    is_metadata: bool
+    """It is the version itself."""
+
+
 class ManifestName(NamedTuple):
     """The parts of the key of a manifest."""
 
     entry: int
     number: int
     """From 0: several publications of one entry may have different topics."""
+    format: str
 
 
 class Place(NamedTuple):
@@ -356,7 +383,7 @@ def delta_hint_key(directory: str) -> str:
 
 def is_of_view(key: str) -> bool:
     """Return whether a key may be one of a view: cheaper than to take it apart, for listings of a root."""
-    return "/_delta_log/" in key or key.startswith(VIEWS_PREFIX)
+    return "/_delta_log/" in key or "/_iceberg/" in key or key.startswith(VIEWS_PREFIX)
 
 
 def delta_name(key: str) -> DeltaName | None:
@@ -367,15 +394,59 @@ def delta_name(key: str) -> DeltaName | None:
     return DeltaName(match[1], -1 if match[2] is None else int(match[2]), match[3] == "checkpoint.parquet")
 
 
-def manifest_key(entry: int, number: int = 0) -> str:
-    """Return the key of a manifest of Delta tables at an entry; ``number``: from 0, of several at this entry."""
-    return f"{MANIFEST_PREFIX}{entry:020d}{f'.{number}' if number else ''}.json"
+def iceberg_location(directory: str) -> str:
+    """Return the directory of a topic's Iceberg table: all that an engine could remove with the table is below it."""
+    return f"{directory}/_iceberg"
+
+
+def iceberg_prefix(directory: str) -> str:
+    """Return what the keys of a topic's Iceberg table begin with."""
+    return f"{iceberg_location(directory)}/metadata/"
+
+
+def iceberg_version_key(directory: str, version: int) -> str:
+    """Return the key of a version (from 1) of the Iceberg table of the topic with this directory."""
+    return f"{iceberg_prefix(directory)}v{version}.metadata.json"
+
+
+def iceberg_list_key(directory: str, snapshot: int, version: int, digest: str) -> str:
+    """Return the key of the manifest list of a snapshot, made for a version; ``digest``: 32 digits of its bytes' hash."""
+    return f"{iceberg_prefix(directory)}snap-{snapshot}-{version}-{digest}.avro"
+
+
+def iceberg_manifest_key(directory: str, version: int, digest: str) -> str:
+    """Return the key of a manifest that was made for a version."""
+    return f"{iceberg_prefix(directory)}{version}-{digest}.avro"
+
+
+def iceberg_hint_key(directory: str) -> str:
+    """Return the key of the hint that names the newest version."""
+    return f"{iceberg_prefix(directory)}version-hint.text"
+
+
+def iceberg_name(key: str) -> IcebergName | None:
+    """Return what the key of an object of an Iceberg table says, or None when it is not one that txnlog writes."""
+    match = _ICEBERG.fullmatch(key)
+    if match is None:
+        return None
+    version = match[2] or match[4] or match[5] or "0"
+    return IcebergName(match[1], int(version), int(match[3] or 0), match[2] is not None)
+
+
+def manifest_prefix(format_: str) -> str:
+    """Return what the keys of the manifests of a format begin with; "delta" or "iceberg"."""
+    return f"{VIEWS_PREFIX}{format_}/"
+
+
+def manifest_key(entry: int, number: int = 0, format_: str = "delta") -> str:
+    """Return the key of a manifest of tables at an entry; ``number``: from 0, of several at this entry."""
+    return f"{manifest_prefix(format_)}{entry:020d}{f'.{number}' if number else ''}.json"
 
 
 def manifest_name(key: str) -> ManifestName | None:
-    """Return the entry and the number, or None when the key is not a manifest's."""
+    """Return entry, number and format, or None when the key is not a manifest's."""
     match = _MANIFEST.fullmatch(key)
-    return ManifestName(int(match[1]), int(match[2] or 0)) if match else None
+    return ManifestName(int(match[2]), int(match[3] or 0), match[1]) if match else None
 
 
 def parse_index_key(key: str) -> ObjectName | None:

@@ -33,7 +33,8 @@ from txnformat.admin.history import HistoryEntry, read_history
 from txnformat.admin.maintenance import MaintenanceReport, maintain
 from txnformat.admin.metrics import LogMetrics, measure
 from txnformat.admin.prepared import PreparedTransaction, end_prepared
-from txnformat.admin.publishing.call import DELTA, PublishReport, publish
+from txnformat.admin.publishing.call import checked_format, publish
+from txnformat.admin.publishing.reports import DELTA, KnownTables, PublishReport
 from txnformat.admin.subscriptions import Subscriptions
 from txnformat.admin.topics import TopicDeletion, delete_topic
 from txnformat.admin.transactions import Transactions
@@ -66,8 +67,7 @@ from txnformat.store.open import Location, as_store, check_store
 from txnformat.types import Outcome
 from txnformat.verify.log import verify_log
 from txnformat.verify.report import Progress, VerifyReport
-from txnformat.views.delta_table import DeltaTable
-from txnformat.views.manifests import ViewTable, newest_manifest
+from txnformat.views.manifests import ViewTable, newest_manifest, view_tables
 
 if TYPE_CHECKING:
     from txnformat.looking.timeline import Timeline
@@ -101,7 +101,7 @@ class TxnLog(LogReads):
         self.sidecars = SidecarCache(store)
         self.committer = Committer(store, clock or SystemClock(), ids or SystemIds(), settings)
         self._last_done: dict[str, Instant] = {}  # when a task of maintenance ended last here, by name
-        self._tables: dict[str, DeltaTable] = {}  # published ones as last seen here, by topic id
+        self._tables = KnownTables()  # published ones as last seen here
         self.transactions = Transactions(self.committer)
         self.groups = Groups(self.committer, self.sidecars)
         self.subscriptions = Subscriptions(self.committer, self.sidecars)
@@ -841,7 +841,8 @@ class TxnLog(LogReads):
     ) -> PublishReport:
         """Publish topics as tables of other engines, all at one entry. No record of a Parquet file is copied.
 
-        A table shows what :meth:`read` gives with isolation "snapshot" at that entry: whole transactions. It is in the topic's own directory, and read-only for every engine.
+        A table shows what :meth:`read` gives with isolation "snapshot" at that entry: whole transactions. A Delta table is in the topic's own directory, an Iceberg table
+        in a directory below it; each is read-only for every engine.
         Embedded records are sealed first, and files that hold other records besides are written anew first, as :meth:`compact` does.
 
         Parameters
@@ -849,7 +850,7 @@ class TxnLog(LogReads):
         *topics : str
             If none is named: all, but those with columns that the format does not have.
         format : str
-            "delta".
+            "delta", or "iceberg", which needs the extra ``iceberg``.
         rebuild : bool
             State all of each table anew, in one version: after another program has changed it.
 
@@ -863,41 +864,43 @@ class TxnLog(LogReads):
         NotFoundError
             Kind ``unknown-topic``.
         InvalidInputError
-            Kinds ``unknown-view-format``, ``unsupported-view-schema``, ``nothing-to-publish``.
+            Kinds ``unknown-view-format``, ``unsupported-view-schema``, ``nothing-to-publish``; of Iceberg ``no-pyiceberg``, ``wrong-view-scheme``.
         ConflictError
-            Kinds ``view-changed`` (by another program), ``view-held-back``, ``publish-superseded``.
+            Kinds ``view-changed`` (by another program), ``view-held-back``, ``publish-superseded``; of Iceberg ``view-elsewhere`` (the root was moved).
         StorageError
             The root cannot be written to. The log is as it was.
 
         Notes
         -----
-        Requests, apart from following and sealing: 1 LIST and 1 conditional PUT for each topic, and 1 conditional PUT; 1 in 50 versions has a checkpoint, which needs 5 more.
+        Requests, apart from following and sealing: of Delta 1 LIST and 1 conditional PUT for each topic, and 1 conditional PUT; 1 in 50 versions has a checkpoint, which needs 5 more.
+        Of Iceberg 1 LIST, 3 conditional PUTs and 1 PUT for each topic with new files, and 1 conditional PUT.
         """
         return publish(
             self.committer, self.sidecars, self._tables, topics or None, format_=format, rebuild=rebuild
         )
 
-    def published_tables(self, entry: int | None = None) -> dict[str, ViewTable]:
+    def published_tables(
+        self,
+        entry: int | None = None,
+        format: str = DELTA,  # the users' word
+    ) -> dict[str, ViewTable]:
         """Return the tables of one publication, by topic: read at these versions they join without a torn transaction.
 
         Parameters
         ----------
         entry : int, optional
             The entry of the publication; by default the newest one.
+        format : str
+            "delta" or "iceberg".
 
         Raises
         ------
         NotFoundError
             Kind ``not-published``.
+        InvalidInputError
+            Kind ``unknown-view-format``.
         """
-        manifest = self.committer.read(newest_manifest(entry))
-        found = {
-            one.name: ViewTable(
-                one.name, topic_id, f"{self.url.rstrip('/')}/{one.directory}", one.version, manifest.entry
-            )
-            for topic_id, one in manifest.topics.items()
-        }
-        return dict(sorted(found.items()))
+        return view_tables(self.committer.read(newest_manifest(entry, checked_format(format))), self.url)
 
     def history(self, limit: int | None = None, start: int | None = None) -> Iterator[HistoryEntry]:
         """Yield what happened to the log, entry by entry, newest first.

@@ -269,7 +269,7 @@ class _Views:
             is_old = manifest.entry < self._manifests_from
             _gone(garbage, Why.OLD_MANIFEST if is_old else Why.LIVE, key, size, is_gone=is_old)
             return True
-        name = keys.delta_name(key)
+        name = keys.delta_name(key) or keys.iceberg_name(key)
         if name is None:
             return False
         deleted = self._deleted.get(name.directory)

@@ -16,7 +16,8 @@ from txnformat.admin.erasure.certificate import certify
 from txnformat.admin.erasure.status import ErasureStatus
 from txnformat.admin.garbage import Fate, VacuumReport
 from txnformat.admin.prometheus import Sample, declared, render
-from txnformat.admin.publishing.call import Maintained, PublishReport, publish_by_settings
+from txnformat.admin.publishing.call import publish_by_settings
+from txnformat.admin.publishing.reports import KnownTables, Maintained, PublishReport
 from txnformat.admin.retention import AppliedRetention, apply_retention
 from txnformat.admin.subscriptions import LiftedMark, LiftedMarks, lift_marks
 from txnformat.admin.topics import DamagedTopic, attempt
@@ -48,7 +49,6 @@ from txnformat.errors import (
     repr_of,
 )
 from txnformat.reading.sealed import SidecarCache
-from txnformat.views.delta_table import DeltaTable
 
 __all__ = [
     "METRICS",
@@ -107,15 +107,15 @@ class Policy(NamedTuple):
 
     truncate_older_than: datetime.timedelta | None
     """Entries older than this are removed. None: no entry goes, unless the caller names the task."""
-    tables: MutableMapping[str, DeltaTable]
-    """Published tables as this process saw them last, by topic id."""
+    tables: KnownTables
+    """Published tables as this process saw them last."""
 
     @classmethod
     def of(
         cls,
         state: LogState,
         truncate_older_than: datetime.timedelta | None,
-        tables: MutableMapping[str, DeltaTable],
+        tables: KnownTables,
     ) -> Self:
         """Return the policy of a log; what the caller gives wins."""
         if truncate_older_than is None and state.truncate_older_than_ms >= 0:
@@ -215,8 +215,8 @@ class MaintenanceReport:
     """Erasures that were not complete before, and what they lack now; empty when this process has looked in the last hour."""
     lifted: tuple[LiftedMark, ...] = ()
     """Marks of subscriptions that had nothing but removed and aborted records and markers before them."""
-    published: PublishReport | None = None
-    """The publication of the topics whose settings ask for one. If None, there is no such topic, or an open transaction holds everything back."""
+    published: tuple[PublishReport, ...] = ()
+    """The publications of the topics whose settings ask for one, in each format, all at one entry. If empty, there is no such topic, or an open transaction holds everything back."""
 
     @classmethod
     def of(
@@ -261,7 +261,7 @@ class MaintenanceReport:
             truncation,
             erasures,
             marks.lifted,
-            publication.report,
+            publication.reports,
         )
 
 
@@ -271,11 +271,11 @@ def maintain(
     tasks: Sequence[str],
     last_done: MutableMapping[str, Instant],
     truncate_older_than: datetime.timedelta | None = None,
-    tables: MutableMapping[str, DeltaTable] | None = None,
+    tables: KnownTables | None = None,
 ) -> MaintenanceReport:
     """Do the named tasks, or all of them when none is named; see :meth:`txnformat.log.TxnLog.maintain`.
 
-    ``last_done``: when each task ended last, by name; each task that is done here gets its time. ``tables``: published ones as last seen, by topic id; changed likewise.
+    ``last_done``: when each task ended last, by name; each task that is done here gets its time. ``tables``: published ones as last seen; changed likewise.
     """
     unknown = [task for task in tasks if not is_text(task) or task not in TASKS]
     if unknown:
@@ -287,7 +287,7 @@ def maintain(
     if truncate_older_than is not None:
         checked_age_ms(truncate_older_than)
     check_maintenance(committer.state)
-    policy = Policy.of(committer.state, truncate_older_than, {} if tables is None else tables)
+    policy = Policy.of(committer.state, truncate_older_than, KnownTables() if tables is None else tables)
     done: dict[str, Any] = {}
     skipped = []
     for name, task in TASKS.items():
@@ -370,7 +370,7 @@ class Upkeep:
         self._done["lifted_marks"] += len(report.lifted)
         self._done["expired_ids"] += report.expired_transactional_ids + report.expired_producers
         self._done["trimmed_partitions"] += len(report.removed)
-        published = () if report.published is None else report.published.topics
+        published = (one for each in report.published for one in each.topics)
         self._done["published_versions"] += sum(one.is_new for one in published)
         self._done["compacted_files"] += sum(one.files_before for one in report.compacted)
         deleted = 0 if report.vacuum is None else report.vacuum.count(Fate.DELETED)

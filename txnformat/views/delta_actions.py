@@ -145,7 +145,7 @@ def corrupt_view(key: str, got: str) -> CorruptDataError:
     return CorruptDataError(
         "an object of a published view cannot be decoded",
         kind="corrupt-view",
-        hint="the log itself is not concerned; delete the _delta_log directory of the topic and publish again",
+        hint="the log itself is not concerned; publish with rebuild=True (--rebuild) to state the whole table anew",
         object=key,
         got=got,
     )

@@ -23,12 +23,12 @@ from txnformat.views.delta_actions import (
     Txn,
 )
 from txnformat.views.delta_types import DeltaSchema
+from txnformat.views.wanted import Wanted, is_rearranged
 
 __all__ = [
     "CHECKPOINT_VERSIONS",
     "Change",
     "DeltaTable",
-    "Wanted",
     "change_of",
     "folded",
     "without_tombstones",
@@ -62,20 +62,6 @@ class DeltaTable:
     """The files that it has, by path."""
     removed: Mapping[str, Remove] = field(default_factory=dict)
     """Files that older versions have, by path."""
-
-
-class Wanted(NamedTuple):
-    """A file that the table is to have."""
-
-    path: str
-    size: int
-    rows: int
-    """Records, all of which are shown."""
-    min_entry: int
-    """Smallest entry that committed one of them."""
-    max_entry: int
-    stats: str
-    """JSON, as in ``Add``."""
 
 
 class _Stats(msgspec.Struct):
@@ -143,7 +129,7 @@ def change_of(
     same_schema = table.metadata is not None and table.metadata.schemaString == schema.text
     if not (rebuild or gone or new) and same_schema and table.protocol == protocol:
         return None
-    rearranged = _is_rearranged(table, wanted)
+    rearranged = is_rearranged(table.entry, sum(map(_records, table.files.values())), wanted.values())
     lines = [
         Line(
             commitInfo=CommitInfo(
@@ -183,19 +169,8 @@ def _add(one: Wanted, table: DeltaTable, now_ms: int, *, rearranged: bool) -> Ad
         size=one.size,
         modificationTime=now_ms,
         dataChange=not is_known,
-        stats=one.stats,
+        stats=f'{{"numRecords":{one.rows}}}',
     )
-
-
-def _is_rearranged(table: DeltaTable, wanted: Mapping[str, Wanted]) -> bool:
-    """Return whether all records of the table are in the wanted files, with no newer record in the file of an older one.
-
-    The records that were shown at an older entry can only have become fewer: so equal counts are equal records.
-    """
-    if any(one.min_entry <= table.entry < one.max_entry for one in wanted.values()):
-        return False
-    now = sum(one.rows for one in wanted.values() if one.max_entry <= table.entry)
-    return now == sum(map(_records, table.files.values()))
 
 
 def _records(add: Add) -> int:

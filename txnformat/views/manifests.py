@@ -15,7 +15,7 @@ from txnformat.protocol.reads import get_object, list_keys
 from txnformat.views.delta_actions import corrupt_view
 from txnformat.views.delta_log import create_once
 
-__all__ = ["Manifest", "TableAt", "ViewTable", "newest_manifest", "write_manifest"]
+__all__ = ["Manifest", "TableAt", "ViewTable", "newest_manifest", "view_tables", "write_manifest"]
 
 NUMBERS_MAX = 1_000
 
@@ -27,13 +27,17 @@ class TableAt(Struct, frozen=True):
     directory: str
     """Directory of the table, relative to the root."""
     version: int
+    location: str | msgspec.UnsetType = msgspec.UNSET
+    """Where an Iceberg table says it is, with the scheme of its paths."""
+    snapshot_id: int | msgspec.UnsetType = msgspec.UNSET
+    """The snapshot of an Iceberg table that is current in this version."""
 
 
 class Manifest(Struct, frozen=True):
     """A publication."""
 
     format: str
-    """"delta"."""
+    """"delta" or "iceberg"."""
     log_id: str
     entry: int
     timestamp_ms: int
@@ -43,15 +47,22 @@ class Manifest(Struct, frozen=True):
 
 
 class ViewTable(NamedTuple):
-    """A table to read, at a version: ``versionAsOf`` of Spark, ``version`` of deltalake."""
+    """A table to read, at a version: of Delta ``versionAsOf`` in Spark, ``version`` in deltalake; of Iceberg :attr:`metadata`, or ``snapshot-id`` in Spark."""
 
     topic: str
     topic_id: str
     path: str
-    """The root's URL, and the directory."""
+    """The table's directory, as a URL."""
     version: int
     entry: int
     """The entry that this version shows."""
+    snapshot_id: int | None = None
+    """The snapshot of an Iceberg table that is current in this version; None: it is a Delta table."""
+
+    @property
+    def metadata(self) -> str:
+        """URL of the metadata file that is this version of an Iceberg table."""
+        return f"{self.path}/metadata/v{self.version}.metadata.json"
 
 
 def write_manifest(manifest: Manifest, *, is_likely: bool = False) -> Steps[str]:
@@ -61,7 +72,7 @@ def write_manifest(manifest: Manifest, *, is_likely: bool = False) -> Steps[str]
     """
     key = ""
     for number in range(NUMBERS_MAX):
-        key = keys.manifest_key(manifest.entry, number)
+        key = keys.manifest_key(manifest.entry, number, manifest.format)
         data = msgspec.json.encode(manifest)
         known_data = (yield from get_object(key)) if is_likely else None
         found = known_data or (yield from create_once(key, data))
@@ -74,9 +85,9 @@ def write_manifest(manifest: Manifest, *, is_likely: bool = False) -> Steps[str]
     raise corrupt_view(key, "so many manifests of one entry")
 
 
-def newest_manifest(entry: int | None = None) -> Steps[Manifest]:
-    """Return the newest manifest, or the last one of an entry. Raises NotFoundError of kind ``not-published``. Requests: 1 LIST, 1 GET."""
-    found = yield from list_keys(keys.MANIFEST_PREFIX)
+def newest_manifest(entry: int | None = None, format_: str = "delta") -> Steps[Manifest]:
+    """Return the newest manifest of a format, or the last one of an entry. Raises NotFoundError of kind ``not-published``. Requests: 1 LIST, 1 GET."""
+    found = yield from list_keys(keys.manifest_prefix(format_))
     named = [(name, key) for key in found if (name := keys.manifest_name(key)) is not None]
     wanted = [one for one in named if entry is None or one[0].entry == entry]
     if wanted:
@@ -87,11 +98,21 @@ def newest_manifest(entry: int | None = None) -> Steps[Manifest]:
     raise NotFoundError(
         "no such publication",
         kind="not-published",
-        hint="publish first: txnlog publish ROOT --format delta"
+        hint=f"publish first: txnlog publish --format {format_}"
         if not named
         else f"use an entry that was published, such as {max(named)[0].entry}",
         entry=entry,
     )
+
+
+def view_tables(manifest: Manifest, url: str) -> dict[str, ViewTable]:
+    """Return the tables of a manifest of a root with this URL, by topic."""
+    found = {}
+    for topic_id, one in manifest.topics.items():
+        path = one.location if isinstance(one.location, str) else f"{url.rstrip('/')}/{one.directory}"
+        snapshot = one.snapshot_id if isinstance(one.snapshot_id, int) else None
+        found[one.name] = ViewTable(one.name, topic_id, path, one.version, manifest.entry, snapshot)
+    return dict(sorted(found.items()))
 
 
 def _decode(data: bytes, key: str) -> Manifest:

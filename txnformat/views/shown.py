@@ -27,7 +27,7 @@ from txnformat.persistent import Rows
 from txnformat.reading.plan import read_tables
 from txnformat.reading.sealed import SidecarCache
 from txnformat.types import FileRecord, IsolationLevel, OffsetRange, TopicPartition
-from txnformat.views.delta_table import Wanted
+from txnformat.views.wanted import Wanted
 
 __all__ = ["PartOf", "ShownFile", "ShownTopic", "shown_at"]
 
@@ -80,8 +80,7 @@ class ShownFile:
     def wanted(self, topic: TopicState) -> Wanted:
         """Return the file for the next version of a table."""
         path = self.record.key.removeprefix(f"{topic.directory}/")
-        stats = f'{{"numRecords":{self.record.rows}}}'
-        return Wanted(path, self.record.size, self.rows, self.min_entry, self.max_entry, stats)
+        return Wanted(path, self.record.size, self.rows, self.min_entry, self.max_entry)
 
 
 @dataclass(slots=True)

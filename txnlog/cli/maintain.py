@@ -102,11 +102,13 @@ def _compacted(report: MaintenanceReport) -> str:
 
 
 def _published(report: MaintenanceReport) -> str:
-    found = report.published
-    if found is None:
+    if not report.published:
         return "no topic to publish (setting publish.formats), or an open transaction holds everything back"
-    made = sum(one.is_new for one in found.topics)
-    return f"published {counted(len(found.topics), 'topic')} at entry {found.entry}, {made} of them in a new version"
+    return "; ".join(
+        f"published {counted(len(one.topics), 'topic')} as {one.format} at entry {one.entry}, "
+        f"{sum(each.is_new for each in one.topics)} of them in a new version"
+        for one in report.published
+    )
 
 
 def _vacuumed(report: MaintenanceReport) -> str:

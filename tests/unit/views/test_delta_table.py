@@ -13,8 +13,9 @@ from txnformat.core.topics.schema import TopicSchema
 from txnformat.errors import CorruptDataError
 from txnformat.views.delta_actions import decode_version, encode_version, is_ours
 from txnformat.views.delta_checkpoint import decode_checkpoint, encode_checkpoint
-from txnformat.views.delta_table import Change, DeltaTable, Wanted, change_of, folded, without_tombstones
+from txnformat.views.delta_table import Change, DeltaTable, change_of, folded, without_tombstones
 from txnformat.views.delta_types import delta_schema
+from txnformat.views.wanted import Wanted
 
 TOPIC_ID = "9a6f2a90-5f0b-4a0a-8f3c-2b0a3c4d5e6f"
 SCHEMA = TopicSchema(pa.schema([("n", pa.int64())]))
@@ -25,10 +26,7 @@ TOPIC = TopicState(
 
 def wanted(*files: tuple[str, int, int, int]) -> dict[str, Wanted]:
     """Return files by path: path, records, smallest and largest entry."""
-    return {
-        path: Wanted(path, 100, rows, low, high, f'{{"numRecords":{rows}}}')
-        for path, rows, low, high in files
-    }
+    return {path: Wanted(path, 100, rows, low, high) for path, rows, low, high in files}
 
 
 def published(table: DeltaTable, files: dict[str, Wanted], entry: int, *, rebuild: bool = False) -> Change:

@@ -122,7 +122,8 @@ def _look(committer: Committer, state: LogState, due: Sequence[ErasureState]) ->
     garbage = [key for key in sizes if keys.named_after(key) is not None and key not in live]
     entries = [number for number in map(keys.parse_entry_key, sizes) if number is not None]
     oldest = min(entries, default=None) if EMBEDDING in state.features.reader else None
-    tables = frozenset(name.directory for name in map(keys.delta_name, sizes) if name is not None)
+    names = (keys.delta_name(key) or keys.iceberg_name(key) for key in sizes if keys.is_of_view(key))
+    tables = frozenset(name.directory for name in names if name is not None)
     return _Seen(garbage, uploads, failure or failed, _kept(store), oldest, tables)
 
 

@@ -7,13 +7,23 @@ Where that cannot be, since an open transaction holds a seal back, the entry is 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, TypeVar
 
-from txnformat import keys
 from txnformat.admin.compaction import compact_parts, seal_and_list
+from txnformat.admin.publishing.formats import View, view_of
+from txnformat.admin.publishing.reports import (
+    DELTA,
+    FORMATS,
+    HeldBack,
+    KnownTables,
+    Maintained,
+    PublishedTopic,
+    PublishReport,
+)
 from txnformat.admin.topics import DamagedTopic
 from txnformat.arguments import check_flags, is_text, items
 from txnformat.client.committer import Committer
@@ -31,97 +41,16 @@ from txnformat.errors import (
 from txnformat.reading.compacting import Source
 from txnformat.reading.sealed import SidecarCache
 from txnformat.types import TopicPartition
-from txnformat.views.delta_log import create_version, follow_table, old_keys, write_checkpoint
-from txnformat.views.delta_table import (
-    CHECKPOINT_VERSIONS,
-    DeltaTable,
-    change_of,
-    folded,
-    without_tombstones,
-)
-from txnformat.views.delta_types import delta_schema
-from txnformat.views.manifests import Manifest, TableAt, write_manifest
+from txnformat.views.manifests import Manifest, write_manifest
 from txnformat.views.shown import PartOf, ShownTopic, shown_at
 
-__all__ = [
-    "DELTA",
-    "FORMATS",
-    "HeldBack",
-    "Maintained",
-    "PublishReport",
-    "PublishedTopic",
-    "publish",
-    "publish_by_settings",
-    "publishes",
-]
+__all__ = ["checked_format", "publish", "publish_by_settings", "publishes"]
 
-DELTA = "delta"
-FORMATS = (DELTA,)
 PASSES = 3
 """How often files are written anew before the entry is lowered: others may write such files meanwhile."""
-ATTEMPTS = 20
-"""How often a version is tried, when other processes publish all the time."""
 
 logger = logging.getLogger("txnlog")
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedTopic:
-    """A topic's table after a publication."""
-
-    topic: str
-    topic_id: str
-    directory: str
-    """Directory of the table, relative to the root."""
-    version: int
-    """The version that shows the publication's entry; with ``superseded_by`` a later one."""
-    is_new: bool
-    """This call made the version: there was something to change."""
-    files: int
-    added: int
-    """Files that this call added."""
-    removed: int
-    """Files that this call removed."""
-    superseded_by: int | None = None
-    """A later entry that another process has published meanwhile."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeldBack:
-    """Something because of which a later entry could not be published."""
-
-    topic: str
-    file: str
-    reason: str
-    waits_for: str
-    """The action or the event after which it can be."""
-
-
-@dataclass(frozen=True, slots=True)
-class PublishReport:
-    """The effect of :meth:`txnformat.log.TxnLog.publish`."""
-
-    format: str
-    entry: int
-    """All tables show this entry."""
-    topics: tuple[PublishedTopic, ...]
-    """The topics that were published, by name."""
-    manifest: str | None
-    """Key of the manifest. If None, another process has published a later entry meanwhile."""
-    held_back: tuple[HeldBack, ...] = ()
-    """The reasons why the entry is not the log's last one."""
-    compacted_parts: int = 0
-    """Sealed parts that were written anew first."""
-    refused: tuple[tuple[str, str], ...] = ()
-    """Topics that were not published, as Delta has no such table, each with the reason."""
-
-
-class Chosen(NamedTuple):
-    """Topics to publish."""
-
-    topic_ids: tuple[str, ...]
-    """The topics whose columns Delta has, by id."""
-    refused: tuple[tuple[str, str], ...]
+_T = TypeVar("_T")
 
 
 def publishes(topic: TopicState, format_: str = DELTA) -> bool:
@@ -129,119 +58,181 @@ def publishes(topic: TopicState, format_: str = DELTA) -> bool:
     return format_ in str(value_of(topic.settings, "publish.formats")).split(",")
 
 
-def publish(
-    committer: Committer,
-    sidecars: SidecarCache,
-    known: MutableMapping[str, DeltaTable],
-    topics: Sequence[str] | None = None,
-    *,
-    format_: str = DELTA,
-    rebuild: bool = False,
-) -> PublishReport:
-    """Publish topics; see :meth:`txnformat.log.TxnLog.publish`. ``known``: tables as this process saw them last, by topic id; changed here."""
+def checked_format(format_: object) -> str:
+    """Return a format that a user names. Raises InvalidInputError of kind ``unknown-view-format``."""
     if not is_text(format_) or format_ not in FORMATS:
         raise InvalidInputError(
             f"{repr_of(format_, 80)} is not a format of views",
             kind="unknown-view-format",
             hint=f"use {', '.join(FORMATS)}",
         )
+    return str(format_)
+
+
+def publish(
+    committer: Committer,
+    sidecars: SidecarCache,
+    known: KnownTables,
+    topics: Sequence[str] | None = None,
+    *,
+    format_: str = DELTA,
+    rebuild: bool = False,
+) -> PublishReport:
+    """Publish topics; see :meth:`txnformat.log.TxnLog.publish`. ``known``: tables as this process saw them last; changed here."""
+    name = checked_format(format_)
     check_flags(rebuild=rebuild)
-    return _Publication(committer, sidecars, known, rebuild=rebuild).run(items(topics, "topics"))
-
-
-class Maintained(NamedTuple):
-    """The publication of a round of maintenance."""
-
-    report: PublishReport | None = None
-    """The report. If None, no topic's settings ask for it, or nothing could be published."""
-    damaged: tuple[DamagedTopic, ...] = ()
-    """Topics with a table that could not be written."""
-
-
-def publish_by_settings(
-    committer: Committer, sidecars: SidecarCache, known: MutableMapping[str, DeltaTable]
-) -> Maintained:
-    """Publish all topics whose settings say so, at one entry; those with a table that another program has changed, or that is damaged, are left out."""
+    publication = _Publication(committer, sidecars)
     state = committer.refresh()
-    names = {topic.topic_id: topic.name for topic in state.topics.values() if publishes(topic)}
+    view = view_of(name, committer, known, rebuild=rebuild)
+    (report,) = publication.run(state, [_chosen(view, state, items(topics, "topics"))])
+    return report
+
+
+def publish_by_settings(committer: Committer, sidecars: SidecarCache, known: KnownTables) -> Maintained:
+    """Publish all topics whose settings say so, in every format at one entry; a table that another program has changed, or that is damaged, is left out."""
+    state = committer.refresh()
     damaged: list[DamagedTopic] = []
-    while names:
+    left_out: set[str] = set()
+    while True:
+        attempt = _Publication(committer, sidecars, damaged=[])
         try:
-            wanted = sorted(names.values())
-            return Maintained(publish(committer, sidecars, known, wanted), tuple(damaged))
+            chosen = [_asked_for(one, state, left_out, committer, known, attempt) for one in FORMATS]
+            reports = attempt.run(state, [one for one in chosen if one is not None and one.topic_ids])
+            return Maintained(tuple(reports), (*damaged, *(attempt.damaged or ())))
         except (ConflictError, CorruptDataError, InvalidInputError, NotFoundError) as error:
             if error.kind in ("view-held-back", "publish-superseded", "unknown-topic", "topic-gone"):
                 logger.info("not published: %s", error)
-                break
-            bad = _topic_of(state, names, error)
-            if bad is None:
+                return Maintained((), (*damaged, *(attempt.damaged or ())))
+            bad = _topic_of(state, error)
+            if bad is None or bad.topic_id in left_out:
                 raise
-            damaged.append(DamagedTopic(names.pop(bad), error.kind, str(error)))
-    return Maintained(None, tuple(damaged))
+            left_out.add(bad.topic_id)
+            damaged.append(DamagedTopic(bad.name, error.kind, str(error)))
 
 
-def _topic_of(state: LogState, names: Mapping[str, str], error: TxnLogError) -> str | None:
-    """Return which of some topics, by id, an error is about; None: it is about none of them."""
+def _topic_of(state: LogState, error: TxnLogError) -> TopicState | None:
+    """Return the topic that an error is about; None: it is about none."""
     name, object_ = error.values.get("topic"), str(error.values.get("object", ""))
-    for topic_id in names:
-        topic = state.topics[topic_id]
+    for topic_id, topic in state.topics.items():
         if error.values.get("topic_id") == topic_id or name == topic.name:
-            return topic_id
-        if object_.startswith(keys.delta_prefix(topic.directory)):
-            return topic_id
+            return topic
+        if f"{topic.directory}/" in object_:
+            return topic
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """Topics to publish in a format."""
+
+    view: View
+    topic_ids: tuple[str, ...]
+    """The topics that the format can have, by id."""
+    refused: tuple[tuple[str, str], ...] = ()
+
+
+def _asked_for(
+    format_: str,
+    state: LogState,
+    left_out: set[str],
+    committer: Committer,
+    known: KnownTables,
+    attempt: _Publication,
+) -> _Chosen | None:
+    """Return the topics whose settings ask for a format; those that it cannot have are damaged ones."""
+    topics = [
+        one
+        for one in sorted(state.topics.values(), key=lambda one: one.name)
+        if publishes(one, format_) and one.topic_id not in left_out
+    ]
+    if not topics:
+        return None
+    view = attempt.tried(topics[0], partial(view_of, format_, committer, known, rebuild=False))
+    if view is None:
+        return None
+    return _Chosen(
+        view, tuple(one.topic_id for one in topics if attempt.tried(one, partial(_is_possible, view, one)))
+    )
+
+
+def _is_possible(view: View, topic: TopicState) -> bool:
+    """Return True. Raises InvalidInputError if a format has no table for a topic."""
+    view.check(topic)
+    return True
+
+
 class _Publication:
-    """One publication."""
+    """One publication. ``damaged``: gets the topics with a table that cannot be published; None: the first such error ends the publication."""
 
     def __init__(
-        self,
-        committer: Committer,
-        sidecars: SidecarCache,
-        known: MutableMapping[str, DeltaTable],
-        *,
-        rebuild: bool,
+        self, committer: Committer, sidecars: SidecarCache, damaged: list[DamagedTopic] | None = None
     ) -> None:
         self._committer = committer
         self._sidecars = sidecars
-        self._known = known
-        self._rebuild = rebuild
+        self.damaged = damaged
         self._compacted = 0
 
-    def run(self, names: Sequence[str] | None) -> PublishReport:
-        state = self._committer.refresh()
-        chosen = _chosen(state, names)
-        tables = {topic_id: self._table(state.topics[topic_id]) for topic_id in chosen.topic_ids}
+    def tried(self, topic: TopicState, call: Callable[[], _T]) -> _T | None:
+        """Return what a call about a table gives; None: it failed, and the topic is noted as damaged."""
+        try:
+            return call()
+        except (ConflictError, CorruptDataError, InvalidInputError) as error:
+            if self.damaged is None or error.kind == "publish-superseded":
+                raise
+            self.damaged.append(DamagedTopic(topic.name, error.kind, str(error)))
+            return None
+
+    def run(self, state: LogState, chosen: Sequence[_Chosen]) -> list[PublishReport]:
+        """Publish at one entry; return a report for each format with a topic."""
+        tables = {
+            (one.view.name, topic_id): table
+            for one in chosen
+            for topic_id in one.topic_ids
+            if (table := self._table(one.view, state.topics[topic_id])) is not None
+        }
+        if not tables:
+            return []
         self._committer.seal()  # embedded records become files
-        entry, shown, held = self._settled(chosen.topic_ids)
+        topic_ids = list(dict.fromkeys(topic_id for _, topic_id in tables))
+        entry, shown, held = self._settled(topic_ids)
         floor = max((table.entry for table in tables.values()), default=-1)
         if held and (entry < floor or entry < 0):
             raise _held_back(held[0], entry, f"entry {floor} was published")
         now_ms = self._committer.store.store_time_ms()
-        done = [self._publish(one, tables[one.topic.topic_id], entry, now_ms) for one in shown]
-        manifest = None
-        if all(one.superseded_by is None for one in done):
-            manifest = self._committer.read(
-                write_manifest(
-                    Manifest(
-                        DELTA,
-                        state.log_id,
-                        entry,
-                        now_ms,
-                        {one.topic_id: TableAt(one.topic, one.directory, one.version) for one in done},
-                    ),
-                    is_likely=not any(one.is_new for one in done),
-                )
-            )
-        return PublishReport(DELTA, entry, tuple(done), manifest, held, self._compacted, chosen.refused)
+        return [self._publish(one, tables, shown, entry, now_ms, state, held) for one in chosen]
 
-    def _table(self, topic: TopicState) -> DeltaTable:
-        known = self._known.get(topic.topic_id, DeltaTable())
-        steps = follow_table(known, topic.directory, topic.topic_id, strict=not self._rebuild)
-        found = self._committer.read(steps).table
-        self._known[topic.topic_id] = found
-        return found
+    def _table(self, view: View, topic: TopicState) -> Any:
+        return self.tried(topic, lambda: view.follow(topic))
+
+    def _publish(
+        self,
+        one: _Chosen,
+        tables: Mapping[tuple[str, str], Any],
+        shown: Sequence[ShownTopic],
+        entry: int,
+        now_ms: int,
+        state: LogState,
+        held: tuple[HeldBack, ...],
+    ) -> PublishReport:
+        """Publish the tables of a format, and say so in a manifest."""
+        done: list[PublishedTopic] = []
+        for each in shown:
+            table = tables.get((one.view.name, each.topic.topic_id))
+            if table is not None:
+                made = self.tried(each.topic, partial(one.view.publish, each, table, entry, now_ms))
+                done += [made] if made is not None else []
+        manifest = None
+        if done and all(each.superseded_by is None for each in done):
+            content = Manifest(
+                one.view.name,
+                state.log_id,
+                entry,
+                now_ms,
+                {each.topic_id: one.view.at(each) for each in done},
+            )
+            is_likely = not any(each.is_new for each in done)
+            manifest = self._committer.read(write_manifest(content, is_likely=is_likely))
+        return PublishReport(one.view.name, entry, tuple(done), manifest, held, self._compacted, one.refused)
 
     # The files.
 
@@ -312,71 +303,8 @@ class _Publication:
                 held += [_held(state, one, key, reason) for one, key, reason in bad]
             cut = min(one.files[key].min_entry for one, key, _ in bad) - 1
 
-    # The versions.
 
-    def _publish(self, shown: ShownTopic, table: DeltaTable, entry: int, now_ms: int) -> PublishedTopic:
-        topic = shown.topic
-        schema = delta_schema(topic.schema.arrow_schema, topic.name)
-        wanted = shown.wanted()
-        hold_ms = int(value_of(topic.settings, "publish.hold.ms"))
-        for _ in range(ATTEMPTS):
-            if table.entry > entry or (table.entry == entry and not self._rebuild):
-                later = table.entry if table.entry > entry else None
-                return _published(topic, table, later)
-            change = change_of(table, topic, schema, wanted, entry, now_ms, rebuild=self._rebuild)
-            if change is None:
-                return _published(topic, table)
-            version = table.version + 1
-            if self._committer.read(create_version(topic.directory, version, change.lines)):
-                table = folded(table, topic.topic_id, [(version, change.lines)])
-                table = self._checkpointed(topic, table, now_ms - hold_ms)
-                self._known[topic.topic_id] = table
-                return _published(topic, table, added=change.added, removed=change.removed, is_new=True)
-            table = self._table(topic)
-        raise ConflictError(
-            "other processes publish the topic all the time",
-            kind="publish-superseded",
-            hint="publish again; the log is not concerned",
-            topic=topic.name,
-        )
-
-    def _checkpointed(self, topic: TopicState, table: DeltaTable, old_ms: int) -> DeltaTable:
-        """Write a checkpoint if one is due, and remove versions that nothing needs. A later publication does it if this one fails."""
-        if table.version - max(table.checkpoint, 0) < CHECKPOINT_VERSIONS and not self._rebuild:
-            return table
-        try:
-            table = without_tombstones(table, old_ms)
-            table = self._committer.read(write_checkpoint(topic, table))
-            for key in self._committer.read(old_keys(topic.directory, old_ms)):
-                self._committer.store.delete(key)
-        except TxnLogError as error:
-            logger.warning("no checkpoint of the published table of %s: %s", topic.name, error)
-        return table
-
-
-def _published(
-    topic: TopicState,
-    table: DeltaTable,
-    superseded_by: int | None = None,
-    *,
-    added: int = 0,
-    removed: int = 0,
-    is_new: bool = False,
-) -> PublishedTopic:
-    return PublishedTopic(
-        topic.name,
-        topic.topic_id,
-        topic.directory,
-        table.version,
-        is_new,
-        len(table.files),
-        added,
-        removed,
-        superseded_by,
-    )
-
-
-def _chosen(state: LogState, names: Sequence[str] | None) -> Chosen:
+def _chosen(view: View, state: LogState, names: Sequence[str] | None) -> _Chosen:
     """Return the topics to publish. Raises about a topic that is named and cannot be published; of all topics, those are left out."""
     found: list[str] = []
     refused: list[tuple[str, str]] = []
@@ -384,7 +312,7 @@ def _chosen(state: LogState, names: Sequence[str] | None) -> Chosen:
     wanted = topics if names is None else [state.topic(name) for name in dict.fromkeys(names)]
     for topic in wanted:
         try:
-            delta_schema(topic.schema.arrow_schema, topic.name)
+            view.check(topic)
             found.append(topic.topic_id)
         except InvalidInputError as error:
             if names is not None:
@@ -394,9 +322,9 @@ def _chosen(state: LogState, names: Sequence[str] | None) -> Chosen:
         raise InvalidInputError(
             ["there is no topic to publish", *(f"{name}: {reason}" for name, reason in refused)],
             kind="nothing-to-publish",
-            hint="create a topic, or name one whose columns Delta has",
+            hint=f"create a topic, or name one that {view.name} can have",
         )
-    return Chosen(tuple(found), tuple(refused))
+    return _Chosen(view, tuple(found), tuple(refused))
 
 
 def _sources(

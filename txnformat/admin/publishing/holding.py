@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from txnformat import keys
+from txnformat.admin.publishing.formats import require_pyiceberg
 from txnformat.client.committer import Committer
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.topics.settings import SETTINGS, value_of
-from txnformat.errors import ConflictError, CorruptDataError
+from txnformat.errors import ConflictError, CorruptDataError, InvalidInputError
 from txnformat.protocol.cuts import last_entry_at
 from txnformat.views.delta_log import follow_table
 from txnformat.views.delta_table import DeltaTable, without_tombstones
@@ -42,40 +43,62 @@ def published(committer: Committer, state: LogState, of_views: Iterable[str], no
     """Return what views hold back at a time of the store. ``of_views``: the keys of the root that may be those of views.
 
     While a topic has an erasure that is not complete, older versions of its table hold nothing back.
-    Requests: for each topic with a table 1 LIST, and 1 GET for its newest checkpoint and each version since.
+    Requests: for each topic with a Delta table 1 LIST, and 1 GET for its newest checkpoint and each version since; with an Iceberg table 1 LIST, and 1 GET for the newest version, its manifest list and each of its manifests.
     """
     found = Published()
     listed = list(of_views)
     topics = {topic.directory: topic for topic in state.topics.values()}
-    names = [name for key in listed if (name := keys.delta_name(key)) is not None]
     erasing = {one.topic_id for one in state.erasures.values() if one.complete_entry < 0}
     holds = [0]
-    for directory in sorted({name.directory for name in names} & topics.keys()):
-        topic = topics[directory]
-        hold_ms = int(value_of(topic.settings, "publish.hold.ms"))
-        holds.append(hold_ms)
-        before_ms = now_ms + 1 if topic.topic_id in erasing else now_ms - hold_ms
-        try:
-            steps = follow_table(DeltaTable(), directory, topic.topic_id, strict=False)
-            table, foreign, undecoded = committer.read(steps)
-            if undecoded is not None:
-                raise undecoded
-        except (ConflictError, CorruptDataError) as error:
-            found.directories.add(directory)
-            found.notes.append(
-                f"the published table of {topic.name} cannot be read, so all files of the topic stay: {error}"
-            )
-            continue
-        table = without_tombstones(table, before_ms)
-        paths = (*table.files, *table.removed)
-        found.files.update(f"{directory}/{path}" for path in paths)
-        if foreign is not None:
-            found.notes.append(_foreign(topic, foreign))
-    entries = [one.entry for key in listed if (one := keys.manifest_name(key)) is not None]
-    if entries:
+    for name_of, look in ((keys.delta_name, _look_at_delta), (keys.iceberg_name, _look_at_iceberg)):
+        directories = {name.directory for key in listed if (name := name_of(key)) is not None}
+        for directory in sorted(directories & topics.keys()):
+            topic = topics[directory]
+            hold_ms = int(value_of(topic.settings, "publish.hold.ms"))
+            holds.append(hold_ms)
+            before_ms = now_ms + 1 if topic.topic_id in erasing else now_ms - hold_ms
+            try:
+                look(committer, topic, before_ms, found)
+            except (ConflictError, CorruptDataError, InvalidInputError) as error:
+                found.directories.add(directory)
+                found.notes.append(
+                    f"the published table of {topic.name} cannot be read, so all files of the topic stay: {error}"
+                )
+    newest: dict[str, int] = {}
+    for key in listed:
+        one = keys.manifest_name(key)
+        if one is not None:
+            newest[one.format] = max(one.entry, newest.get(one.format, 0))
+    if newest:
         hold_ms = max(holds) or int(SETTINGS["publish.hold.ms"].default)
-        found.manifests_from = min(max(entries), committer.read(last_entry_at(state, now_ms - hold_ms)))
+        old_entry = committer.read(last_entry_at(state, now_ms - hold_ms))
+        found.manifests_from = min(*newest.values(), old_entry)
     return found
+
+
+def _look_at_delta(committer: Committer, topic: TopicState, before_ms: int, found: Published) -> None:
+    """Add what a Delta table holds. ``before_ms``: files that were removed before this time are not held."""
+    steps = follow_table(DeltaTable(), topic.directory, topic.topic_id, strict=False)
+    table, foreign, undecoded = committer.read(steps)
+    if undecoded is not None:
+        raise undecoded
+    table = without_tombstones(table, before_ms)
+    found.files.update(f"{topic.directory}/{path}" for path in (*table.files, *table.removed))
+    if foreign is not None:
+        found.notes.append(_foreign(topic, foreign))
+
+
+def _look_at_iceberg(committer: Committer, topic: TopicState, before_ms: int, found: Published) -> None:
+    """Add what an Iceberg table holds; without pyiceberg it cannot be read. A newest version of another program does not say what the ones before it had."""
+    require_pyiceberg()
+    from txnformat.views.iceberg_log import follow_iceberg
+    from txnformat.views.iceberg_table import IcebergTable, key_of, without_old
+
+    steps = follow_iceberg(IcebergTable(), topic.directory, topic.topic_id)
+    table = committer.read(steps).table
+    if table.metadata is not None:
+        location = table.metadata.location
+        found.files.update(key_of(path, location, topic.directory) for path in without_old(table, before_ms))
 
 
 def _foreign(topic: TopicState, version: int) -> str:

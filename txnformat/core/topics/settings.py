@@ -63,8 +63,9 @@ SETTINGS: dict[str, Setting] = {
     "delete.retention.ms": Setting(24 * 3_600_000, minus_one=None),
     "tombstone.column": Setting("", is_column=True),
     "embed": Setting("true", ("true", "false")),
-    "publish.formats": Setting("", ("", "delta")),
+    "publish.formats": Setting("", ("", "delta", "iceberg", "delta,iceberg", "iceberg,delta")),
     "publish.hold.ms": Setting(7 * 24 * 3_600_000, minus_one=None),
+    "publish.iceberg.scheme": Setting("", ("", "file", "s3", "s3a")),
 }
 """The settings by name. Unlike Kafka's (7 days), our ``retention.ms`` is -1: a topic keeps its records until its user sets a limit. Kafka's ``min.compaction.lag.ms`` is 0."""
 

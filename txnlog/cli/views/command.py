@@ -10,7 +10,7 @@ from txnlog.cli.options import TOPIC, Place, with_place
 from txnlog.cli.output import Table, counted, print_json, say
 
 if TYPE_CHECKING:
-    from txnformat.admin.publishing.call import PublishReport
+    from txnformat.admin.publishing.reports import PublishReport
 
 __all__ = ["publish"]
 
@@ -23,10 +23,10 @@ TABLES = Table("Topic Directory Version New Files Added Removed", new=lambda one
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(["delta"]),
+    type=click.Choice(["delta", "iceberg"]),
     default="delta",
     show_default=True,
-    help="Format of the tables.",
+    help="Format of the tables; iceberg needs the extra of that name.",
 )
 @click.option(
     "--rebuild",
