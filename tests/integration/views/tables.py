@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from txnformat.views.manifests import ViewTable
 from txnlog import Producer, TxnLog
 
-__all__ = ["CASES", "READERS", "SCHEMA", "expected", "path_of", "row", "write"]
+__all__ = ["CASES", "READERS", "SCHEMA", "expected", "path_of", "row", "texts", "write"]
 
 SCHEMA = pa.schema(
     [
@@ -166,18 +166,18 @@ def path_of(table: ViewTable) -> str:
 
 
 def _deltalake(table: ViewTable) -> list[str]:
-    return _sorted(DeltaTable(path_of(table), version=table.version).to_pyarrow_table())
+    return texts(DeltaTable(path_of(table), version=table.version).to_pyarrow_table())
 
 
 def _polars(table: ViewTable) -> list[str]:
-    return _sorted(polars.scan_delta(path_of(table), version=table.version).collect().to_arrow())
+    return texts(polars.scan_delta(path_of(table), version=table.version).collect().to_arrow())
 
 
 def _datafusion(table: ViewTable) -> list[str]:
     from deltalake import QueryBuilder
 
     found = QueryBuilder().register("t", DeltaTable(path_of(table), version=table.version))
-    return _sorted(pa.table(found.execute("SELECT * FROM t")))
+    return texts(pa.table(found.execute("SELECT * FROM t")))
 
 
 READERS: dict[str, Callable[[ViewTable], list[str]]] = {
@@ -187,11 +187,11 @@ READERS: dict[str, Callable[[ViewTable], list[str]]] = {
 }
 
 
-def _sorted(table: pa.Table) -> list[str]:
+def texts(table: pa.Table) -> list[str]:
     """Return the rows as texts, which are equal for every NaN and differ for 0.0 and -0.0."""
     return sorted(repr(one) for one in table.to_pylist(maps_as_pydicts="lossy"))
 
 
 def expected(log: TxnLog, table: ViewTable) -> list[str]:
     """Return the rows of the log at the entry of a table."""
-    return _sorted(log.read(table.topic, isolation="snapshot", version_as_of=table.entry).read_all())
+    return texts(log.read(table.topic, isolation="snapshot", version_as_of=table.entry).read_all())

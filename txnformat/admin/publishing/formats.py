@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any, Protocol
 
-from txnformat.admin.publishing.reports import DELTA, KnownTables, PublishedTopic
+from txnformat import keys
+from txnformat.admin.publishing.reports import DELTA, ICEBERG, OFFSETS, KnownTables, PublishedTopic
 from txnformat.client.committer import Committer
 from txnformat.core.state import TopicState
 from txnformat.core.topics.settings import value_of
@@ -18,7 +19,7 @@ from txnformat.views.delta_table import (
     folded,
     without_tombstones,
 )
-from txnformat.views.delta_types import delta_schema
+from txnformat.views.delta_types import DeltaSchema, delta_schema, with_positions
 from txnformat.views.manifests import TableAt
 from txnformat.views.shown import ShownTopic
 
@@ -43,6 +44,8 @@ class View(Protocol):
     """A format, for one publication. Tables that it returns are handed back to it."""
 
     name: str
+    compacted_only: bool
+    """It shows compacted files only, up to the last entry below which all files are compacted."""
 
     def check(self, topic: TopicState) -> None:
         """Raise InvalidInputError if the format has no such table: kinds ``unsupported-view-schema``, ``wrong-view-scheme``."""
@@ -63,8 +66,8 @@ class View(Protocol):
 
 def view_of(name: str, committer: Committer, known: KnownTables, *, rebuild: bool) -> View:
     """Return a format. Raises InvalidInputError of kind ``no-pyiceberg``."""
-    if name == DELTA:
-        return _Delta(committer, known, rebuild=rebuild)
+    if name != ICEBERG:
+        return _Delta(committer, known, rebuild=rebuild, with_offsets=name == OFFSETS)
     require_pyiceberg()
     from txnformat.admin.publishing.iceberg import IcebergView
 
@@ -94,44 +97,55 @@ def superseded(topic: TopicState) -> ConflictError:
 
 
 class _Delta:
-    """Delta tables, in the topics' own directories."""
+    """Delta tables: in the topics' own directories, or with offsets, in the directories of their files."""
 
-    name = DELTA
-
-    def __init__(self, committer: Committer, known: KnownTables, *, rebuild: bool) -> None:
-        self._committer, self._known, self._rebuild = committer, known.delta, rebuild
+    def __init__(
+        self, committer: Committer, known: KnownTables, *, rebuild: bool, with_offsets: bool
+    ) -> None:
+        self.name = OFFSETS if with_offsets else DELTA
+        self.compacted_only = with_offsets
+        self._known = known.offsets if with_offsets else known.delta
+        self._committer, self._rebuild = committer, rebuild
 
     def check(self, topic: TopicState) -> None:
-        delta_schema(topic.schema.arrow_schema, topic.name)
+        self._schema(topic)
+
+    def _schema(self, topic: TopicState) -> DeltaSchema:
+        own = topic.schema.arrow_schema
+        return delta_schema(with_positions(own) if self.compacted_only else own, topic.name)
+
+    def _directory(self, topic: TopicState) -> str:
+        return keys.offsets_location(topic.directory) if self.compacted_only else topic.directory
 
     def at(self, one: PublishedTopic) -> TableAt:
         return TableAt(one.topic, one.directory, one.version)
 
     def follow(self, topic: TopicState) -> DeltaTable:
         known = self._known.get(topic.topic_id, DeltaTable())
-        steps = follow_table(known, topic.directory, topic.topic_id, strict=not self._rebuild)
+        steps = follow_table(known, self._directory(topic), topic.topic_id, strict=not self._rebuild)
         found = self._committer.read(steps).table
         self._known[topic.topic_id] = found
         return found
 
     def publish(self, shown: ShownTopic, table: DeltaTable, entry: int, now_ms: int) -> PublishedTopic:
-        topic = shown.topic
-        schema = delta_schema(topic.schema.arrow_schema, topic.name)
-        wanted = shown.wanted()
+        topic, schema, directory = shown.topic, self._schema(shown.topic), self._directory(shown.topic)
+        wanted = shown.wanted(directory)
         hold_ms = int(value_of(topic.settings, "publish.hold.ms"))
         for _ in range(ATTEMPTS):
             if table.entry > entry or (table.entry == entry and not self._rebuild):
                 later = table.entry if table.entry > entry else None
-                return _published(topic, table, later)
+                return _published(topic, directory, table, later)
             change = change_of(table, topic, schema, wanted, entry, now_ms, rebuild=self._rebuild)
             if change is None:
-                return _published(topic, table)
+                return _published(topic, directory, table)
             version = table.version + 1
-            if self._committer.read(create_version(topic.directory, version, change.lines)):
+            if self._committer.read(create_version(directory, version, change.lines)):
                 table = folded(table, topic.topic_id, [(version, change.lines)])
                 table = self._checkpointed(topic, table, now_ms - hold_ms)
                 self._known[topic.topic_id] = table
-                return _published(topic, table, added=change.added, removed=change.removed, is_new=True)
+                return _published(
+                    topic, directory, table, added=change.added, removed=change.removed, is_new=True
+                )
             table = self.follow(topic)
         raise superseded(topic)
 
@@ -141,8 +155,9 @@ class _Delta:
             return table
         try:
             table = without_tombstones(table, old_ms)
-            table = self._committer.read(write_checkpoint(topic, table))
-            for key in self._committer.read(old_keys(topic.directory, old_ms)):
+            directory = self._directory(topic)
+            table = self._committer.read(write_checkpoint(directory, topic.topic_id, table))
+            for key in self._committer.read(old_keys(directory, old_ms)):
                 self._committer.store.delete(key)
         except TxnLogError as error:
             logger.warning("no checkpoint of the published table of %s: %s", topic.name, error)
@@ -151,6 +166,7 @@ class _Delta:
 
 def _published(
     topic: TopicState,
+    directory: str,
     table: DeltaTable,
     superseded_by: int | None = None,
     *,
@@ -161,7 +177,7 @@ def _published(
     return PublishedTopic(
         topic.name,
         topic.topic_id,
-        topic.directory,
+        directory,
         table.version,
         is_new,
         len(table.files),

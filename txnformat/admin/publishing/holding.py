@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from txnformat import keys
 from txnformat.admin.publishing.formats import require_pyiceberg
@@ -50,7 +51,11 @@ def published(committer: Committer, state: LogState, of_views: Iterable[str], no
     topics = {topic.directory: topic for topic in state.topics.values()}
     erasing = {one.topic_id for one in state.erasures.values() if one.complete_entry < 0}
     holds = [0]
-    for name_of, look in ((keys.delta_name, _look_at_delta), (keys.iceberg_name, _look_at_iceberg)):
+    for name_of, look in (
+        (_plain, partial(_look_at_delta, place=str)),
+        (_with_offsets, partial(_look_at_delta, place=keys.offsets_location)),
+        (keys.iceberg_name, _look_at_iceberg),
+    ):
         directories = {name.directory for key in listed if (name := name_of(key)) is not None}
         for directory in sorted(directories & topics.keys()):
             topic = topics[directory]
@@ -76,14 +81,32 @@ def published(committer: Committer, state: LogState, of_views: Iterable[str], no
     return found
 
 
-def _look_at_delta(committer: Committer, topic: TopicState, before_ms: int, found: Published) -> None:
-    """Add what a Delta table holds. ``before_ms``: files that were removed before this time are not held."""
-    steps = follow_table(DeltaTable(), topic.directory, topic.topic_id, strict=False)
+def _plain(key: str) -> keys.DeltaName | None:
+    name = keys.delta_name(key)
+    return None if name is None or name.has_offsets else name
+
+
+def _with_offsets(key: str) -> keys.DeltaName | None:
+    name = keys.delta_name(key)
+    return name if name is not None and name.has_offsets else None
+
+
+def _look_at_delta(
+    committer: Committer,
+    topic: TopicState,
+    before_ms: int,
+    found: Published,
+    *,
+    place: Callable[[str], str],
+) -> None:
+    """Add what a Delta table holds. ``before_ms``: files that were removed before this time are not held; ``place``: the table's directory, of the topic's."""
+    directory = place(topic.directory)
+    steps = follow_table(DeltaTable(), directory, topic.topic_id, strict=False)
     table, foreign, undecoded = committer.read(steps)
     if undecoded is not None:
         raise undecoded
     table = without_tombstones(table, before_ms)
-    found.files.update(f"{topic.directory}/{path}" for path in (*table.files, *table.removed))
+    found.files.update(f"{directory}/{path}" for path in (*table.files, *table.removed))
     if foreign is not None:
         found.notes.append(_foreign(topic, foreign))
 
