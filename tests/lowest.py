@@ -47,6 +47,7 @@ NEEDS_MORE = (
     "duckdb",
     "polars",
     "deltalake",
+    "pyiceberg",
     "tests.spark",
     "tests.chaos",
     "tests.fuzz",

@@ -10,7 +10,7 @@ import signal
 import sys
 
 from tests.maintenance.tasks import TASKS
-from tests.maintenance.world import small_lists
+from tests.maintenance.world import URL, small_lists
 from tests.model.groups import DrawnIds, ManualClock
 from txnformat.store.local import LocalStore
 from txnformat.store.requests import READS, RequestKind
@@ -22,11 +22,15 @@ __all__ = ["main"]
 
 
 class _Timed(WrappedStore):
-    """A store with the time of a clock, in which every object is two hours old."""
+    """A store with the time of a clock, in which every object is two hours old, and with the URL of the world that it was copied from."""
 
     def __init__(self, root: str, clock: ManualClock) -> None:
         super().__init__(LocalStore(root))
         self._clock = clock
+
+    @property
+    def url(self) -> str:
+        return URL
 
     def store_time_ms(self) -> int:
         return self._clock.now().wall_ms

@@ -17,6 +17,8 @@ from tests.maintenance.world import HOUR_S, World
 from txnformat import keys
 from txnformat.views.delta_log import follow_table
 from txnformat.views.delta_table import DeltaTable
+from txnformat.views.iceberg_log import follow_iceberg
+from txnformat.views.iceberg_table import IcebergTable, key_of
 from txnlog import Producer, Subscription, TxnLog
 
 __all__ = ["GRACE", "TASKS", "Task", "erase", "world_of"]
@@ -251,8 +253,9 @@ def _maintained(ledger: Ledger) -> None:
 def _publish_before(world: World) -> None:
     """Leave tables of an older entry: since then files were written together, one was cut by a removal, and records came."""
     log = world.opened()
-    log.alter_topic("old", settings={"publish.formats": "delta"})
+    log.alter_topic("old", settings={"publish.formats": "delta,iceberg"})
     log.publish()
+    log.publish(format="iceberg")
     _compact(log)
     log.delete_records("old", {0: 1})
     world.ledger.trim(("old", 0), 1)
@@ -275,10 +278,40 @@ def _is_published(world: World) -> None:
         assert world.store.head(keys.manifest_key(table.entry)) is not None
 
 
+def _is_published_as_iceberg(world: World) -> None:
+    """The same of Iceberg tables, whose hints name the newest version."""
+    log = world.opened()
+    tables = log.published_tables(format="iceberg")
+    assert set(tables) == set(log.topics()) or set(tables) == {"old"}
+    for table in tables.values():
+        topic = log.state.topic(table.topic)
+        found = log.committer.read(follow_iceberg(IcebergTable(), topic.directory, topic.topic_id)).table
+        assert found.version == table.version
+        assert found.metadata is not None
+        keys_ = [key_of(path, found.metadata.location, topic.directory) for path in found.files]
+        assert all(log.store.head(key) is not None for key in keys_)
+        shown = log.read(table.topic, version_as_of=table.entry).read_all()
+        assert sum(one.rows for one in found.files.values()) == len(shown)
+        assert log.store.get(keys.iceberg_hint_key(topic.directory)) == str(table.version).encode()
+        assert world.store.head(keys.manifest_key(table.entry, format_="iceberg")) is not None
+
+
+def _are_published(world: World) -> None:
+    _is_published(world)
+    _is_published_as_iceberg(world)
+
+
 TASKS: dict[str, Task] = {
     "publish": Task(lambda log: log.publish(), _publish_before, done=_is_published, runs=2, is_large=True),
+    "publish as Iceberg": Task(
+        lambda log: log.publish(format="iceberg"),
+        _publish_before,
+        done=_is_published_as_iceberg,
+        runs=2,
+        is_large=True,
+    ),
     "publish by settings": Task(
-        lambda log: log.maintain("publish"), _publish_before, done=_is_published, runs=2, is_large=True
+        lambda log: log.maintain("publish"), _publish_before, done=_are_published, runs=2, is_large=True
     ),
     "timeouts": Task(lambda log: log.maintain("timeouts"), _open, Ledger.abort_open),
     "seal": Task(lambda log: log.maintain("seal"), _seal_small),

@@ -22,7 +22,8 @@ OF_STORES = {
     ("txnformat/admin/vacuum.py", "delete"),
     ("txnformat/admin/vacuum.py", "discard_upload"),
     ("txnformat/admin/truncation.py", "delete"),
-    ("txnformat/admin/publishing/call.py", "delete"),
+    ("txnformat/admin/publishing/formats.py", "delete"),
+    ("txnformat/admin/publishing/iceberg.py", "delete"),
     ("txnlog/cli/doctor/store.py", "delete"),
 }
 """The callers of a store's deletions outside of the stores: the doctor deletes the objects of its own trial, a publication old versions of its tables."""

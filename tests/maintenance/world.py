@@ -17,7 +17,7 @@ from txnformat.store.base import ObjectStore
 from txnformat.store.memory import MemoryStore
 from txnlog import Consumer, Producer, Subscription, TxnLog
 
-__all__ = ["HOUR_S", "ISOLATIONS", "ROWS", "World", "small_lists"]
+__all__ = ["HOUR_S", "ISOLATIONS", "ROWS", "URL", "Bucket", "World", "small_lists"]
 
 ROWS = pa.schema([("k", pa.string()), ("n", pa.int64())])
 STAGED: list[Row] = [("k", 700), ("k", 701)]
@@ -41,6 +41,17 @@ def small_lists() -> Iterator[None]:
         yield
 
 
+URL = "s3://maintained/log"
+
+
+class Bucket(MemoryStore):
+    """A store in memory with the same URL for every copy: paths of Iceberg tables are absolute."""
+
+    @property
+    def url(self) -> str:
+        return URL
+
+
 class World:
     """Objects, a clock, and a ledger.
 
@@ -50,7 +61,7 @@ class World:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.store = MemoryStore(self.clock, f"maintained-{next(_numbers)}")
+        self.store = Bucket(self.clock, f"maintained-{next(_numbers)}")
         self.ledger = Ledger()
         self.tokens: tuple[str, ...] = ()
         """Of prepared transactions."""
@@ -90,7 +101,7 @@ class World:
         other = object.__new__(type(self))
         other.clock = ManualClock()
         other.clock.ms = self.clock.ms
-        other.store = MemoryStore(other.clock, f"maintained-{next(_numbers)}")
+        other.store = Bucket(other.clock, f"maintained-{next(_numbers)}")
         other.store._objects = dict(self.store._objects)
         other.store._created_ms = dict(self.store._created_ms)
         other.store.renew()

@@ -5,7 +5,6 @@ A version is a metadata file with one snapshot more, or two: where files were on
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -16,7 +15,14 @@ from txnformat import keys
 from txnformat.core.state import TopicState
 from txnformat.errors import ConflictError, InvalidInputError
 from txnformat.views.delta_actions import corrupt_view
-from txnformat.views.iceberg_manifests import DataFile, Gone, Manifest, encode_list, encode_manifest
+from txnformat.views.iceberg_manifests import (
+    DataFile,
+    Gone,
+    Manifest,
+    digest_of,
+    encode_list,
+    encode_manifest,
+)
 from txnformat.views.iceberg_metadata import (
     Logged,
     Metadata,
@@ -313,7 +319,7 @@ class _Build:
             schema_id=self._schema.schema_id,
         )
         data = encode_list(snapshot, manifests)
-        key = keys.iceberg_list_key(self._topic.directory, id_, self._version, _digest(data))
+        key = keys.iceberg_list_key(self._topic.directory, id_, self._version, digest_of(data))
         self.objects.append((key, data))
         self._snapshots.append(msgspec.structs.replace(snapshot, manifest_list=self._root + key))
         self._parent = id_
@@ -351,7 +357,7 @@ class _Build:
         data, made = encode_manifest(
             self._schema, id_, self._sequence, added=added, existing=existing, gone=gone
         )
-        key = keys.iceberg_manifest_key(self._topic.directory, self._version, _digest(data))
+        key = keys.iceberg_manifest_key(self._topic.directory, self._version, digest_of(data))
         self.objects.append((key, data))
         return [replace(made, listed=made.listed._replace(path=self._root + key))]
 
@@ -376,7 +382,3 @@ class _Build:
             ),
             refs={"main": Ref(snapshot_id=snapshots[-1].snapshot_id, type="branch"), **tags},
         )
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:32]

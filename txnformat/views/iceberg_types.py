@@ -11,6 +11,7 @@ import pyarrow.types as pt
 
 from txnformat.columns.variants import is_variant
 from txnformat.errors import InvalidInputError
+from txnformat.reading.stored_rows import STORED_FIELDS
 
 __all__ = ["IcebergSchema", "Path", "iceberg_schema", "ids_of"]
 
@@ -30,6 +31,8 @@ _NAMES: dict[pa.DataType, str] = {
     pa.timestamp("us"): "timestamp",
 }
 
+STORED_IDS = 2_000_000_000
+"""The id of the first of the columns that compacted files have behind those of the topic. Iceberg's own begin with 2,147,483,447."""
 Path = tuple[str, ...]
 """Names from the outermost column inwards; the parts of lists and maps are ``element``, ``key`` and ``value``."""
 
@@ -69,8 +72,12 @@ def iceberg_schema(
         )
     ids = _Ids(known or {}, last_id)
     fields = tuple(_field(ids, field, (field.name,)) for field in schema)
-    mapping = tuple(_mapped(one["id"], one["name"], one["type"]) for one in fields)
-    return IcebergSchema(fields, ids.last, mapping)
+    mapping = [_mapped(one["id"], one["name"], one["type"]) for one in fields]
+    # pyiceberg wants every column of a file to have an id, also those that the table does not have.
+    mapping += [
+        {"field-id": STORED_IDS + number, "names": [name]} for number, name in enumerate(STORED_FIELDS)
+    ]
+    return IcebergSchema(fields, ids.last, tuple(mapping))
 
 
 def ids_of(fields: Any, prefix: Path = ()) -> dict[Path, int]:

@@ -8,16 +8,29 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.integration.upkeep.vacuum_world import Interposed
-from tests.integration.views.tables import READERS, expected, row
+from tests.integration.views.tables import ICEBERG_READERS, READERS, expected, row
 from txnformat import keys
 from txnformat.store.local import LocalStore
 from txnformat.store.requests import RequestKind
+from txnformat.views.iceberg_log import follow_iceberg
+from txnformat.views.iceberg_table import IcebergTable, key_of
 from txnlog import (
     Producer,
     TxnLog,
 )
 
-__all__ = ["actions", "check", "counted", "counted_kinds", "data_keys", "fresh", "rows", "slow"]
+__all__ = [
+    "actions",
+    "check",
+    "check_iceberg",
+    "counted",
+    "counted_kinds",
+    "data_keys",
+    "fresh",
+    "iceberg_table",
+    "rows",
+    "slow",
+]
 
 READ = READERS["deltalake"]
 
@@ -45,6 +58,25 @@ def check(log: TxnLog, topic: str = "t") -> None:
     assert READ(table) == expected(log, table)
 
 
+def iceberg_table(log: TxnLog, topic: str = "t") -> IcebergTable:
+    """Return a topic's Iceberg table as a process finds it that has never seen it."""
+    found = log.state.topic(topic)
+    return log.committer.read(follow_iceberg(IcebergTable(), found.directory, found.topic_id)).table
+
+
+def check_iceberg(log: TxnLog, topic: str = "t") -> None:
+    """The Iceberg table shows the snapshot at the manifest's entry; its hint names the version; its paths are those of objects."""
+    table = log.published_tables(format="iceberg")[topic]
+    assert ICEBERG_READERS["pyiceberg"](table) == expected(log, table)
+    found = iceberg_table(log, topic)
+    assert found.version == table.version
+    directory = log.state.topic(topic).directory
+    assert log.store.get(keys.iceberg_hint_key(directory)) == str(table.version).encode()
+    assert found.metadata is not None
+    for path in found.files:
+        assert log.store.head(key_of(path, found.metadata.location, directory)) is not None
+
+
 def fresh(log: TxnLog, store: Any = None) -> TxnLog:
     """Return the log as another process opens it."""
     return TxnLog.open(LocalStore(log.url.removeprefix("file://")) if store is None else store)
@@ -60,11 +92,11 @@ def counted(log: TxnLog, call: Callable[[TxnLog], Any]) -> list[tuple[RequestKin
     return store.seen
 
 
-def counted_kinds(log: TxnLog) -> list[tuple[RequestKind, str]]:
+def counted_kinds(log: TxnLog, format_: str = "delta") -> list[tuple[RequestKind, str]]:
     """Return the kinds of the requests of a publication in a process of its own, with those that open the log; it happens."""
     store = Interposed(LocalStore(log.url.removeprefix("file://")))
     with TxnLog.open(store) as other:
-        other.publish()
+        other.publish(format=format_)
     return store.kinds
 
 

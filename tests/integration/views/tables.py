@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,23 @@ from typing import Any
 import polars
 import pyarrow as pa
 from deltalake import DeltaTable
+from pyiceberg.table import StaticTable
 
 from txnformat.views.manifests import ViewTable
 from txnlog import Producer, TxnLog
 
-__all__ = ["CASES", "READERS", "SCHEMA", "expected", "path_of", "row", "texts", "write"]
+__all__ = [
+    "CASES",
+    "ICEBERG_READERS",
+    "READERS",
+    "SCHEMA",
+    "expected",
+    "opened",
+    "path_of",
+    "row",
+    "texts",
+    "write",
+]
 
 SCHEMA = pa.schema(
     [
@@ -184,6 +197,28 @@ READERS: dict[str, Callable[[ViewTable], list[str]]] = {
     "deltalake": _deltalake,
     "polars": _polars,
     "deltalake's SQL": _datafusion,
+}
+
+
+def opened(table: ViewTable, options: dict[str, str] | None = None) -> StaticTable:
+    """Return an Iceberg table as pyiceberg opens it."""
+    return StaticTable.from_metadata(table.metadata, options or {})
+
+
+def _pyiceberg(table: ViewTable) -> list[str]:
+    return texts(opened(table).scan().to_arrow())
+
+
+def _polars_iceberg(table: ViewTable) -> list[str]:
+    os.environ["POLARS_ICEBERG_PLANNER"] = (
+        "pyiceberg"  # its own is another package; without this Polars warns
+    )
+    return texts(polars.scan_iceberg(table.metadata).collect().to_arrow())
+
+
+ICEBERG_READERS: dict[str, Callable[[ViewTable], list[str]]] = {
+    "pyiceberg": _pyiceberg,
+    "polars": _polars_iceberg,
 }
 
 

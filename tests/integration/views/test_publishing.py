@@ -294,16 +294,15 @@ def test_tables_need_no_more_than_the_first_reader_version_unless_a_column_does(
 
 
 def test_maintenance_publishes_the_topics_that_ask_for_it(log: TxnLog) -> None:
-    assert log.maintain("publish").published is None
+    assert log.maintain("publish").published == ()
     log.create_topic("other", SCHEMA)
     log.alter_topic("t", settings={"publish.formats": "delta"})
-    report = log.maintain()
-    assert report.published is not None
-    assert [one.topic for one in report.published.topics] == ["t"]
+    (published,) = log.maintain().published
+    assert [one.topic for one in published.topics] == ["t"]
     check(log)
     log.store.create(keys.delta_version_key(log.state.topic("t").directory, 1), b"{}")
     log.alter_topic("other", settings={"publish.formats": "delta"})
     report = log.maintain("publish")
     assert [one.kind for one in report.damaged] == ["view-changed"]
-    assert report.published is not None
-    assert [one.topic for one in report.published.topics] == ["other"]
+    (published,) = report.published
+    assert [one.topic for one in published.topics] == ["other"]

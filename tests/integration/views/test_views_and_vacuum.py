@@ -2,55 +2,21 @@
 
 from __future__ import annotations
 
-import datetime
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
+from tests.integration.views.held import DAY_S, GRACE, NUMBERS, World
 from tests.integration.views.tables import READERS, expected
-from tests.model.groups import ManualClock
 from txnformat import keys
 from txnformat.admin.garbage import Fate, Kind, Why
 from txnformat.store.local import LocalStore
-from txnlog import ConflictError, Producer, TxnLog
+from txnlog import ConflictError, TxnLog
 
-GRACE = datetime.timedelta(hours=2)
-DAY_S = 24 * 3_600
-NUMBERS = pa.schema([("n", pa.int64())])
-
-
-class World:
-    """A log on disk with a clock that waits for the test."""
-
-    def __init__(self, path: Path) -> None:
-        self.clock = ManualClock()
-        self.store = LocalStore(str(path), clock=self.clock)
-        self.log = TxnLog.create(self.store, clock=self.clock, embedding=False)
-        self.log.upgrade()
-        self.log.create_topic("t", NUMBERS, settings={"publish.hold.ms": 3 * DAY_S * 1_000})
-        for number in range(4):
-            self.write(number)
-
-    def write(self, number: int, topic: str = "t") -> None:
-        with Producer(self.log) as producer:
-            producer.send(topic, pa.table({"n": [number]}))
-
-    def vacuums(self, count: int = 3) -> str:
-        """Let vacuums run, each a grace after the other; return what the last one says."""
-        shown = ""
-        for _ in range(count):
-            self.clock.sleep(GRACE.total_seconds() + 1)
-            self.write(99)
-            shown = str(self.log.vacuum(GRACE))
-        return shown
-
-    def files(self) -> set[str]:
-        return {info.key for info in self.store.list("") if keys.parse_data_key(info.key) is not None}
-
-    def check(self) -> None:
-        table = self.log.published_tables()["t"]
-        assert READERS["deltalake"](table) == expected(self.log, table)
+def check(world: World) -> None:
+    """The table shows the snapshot at the manifest's entry."""
+    table = world.log.published_tables()["t"]
+    assert READERS["deltalake"](table) == expected(world.log, table)
 
 
 @pytest.fixture
@@ -67,14 +33,14 @@ def test_files_of_the_published_table_stay_and_those_of_older_versions_for_the_h
     world.log.compact("t", min_lag_ms=0)
     assert Why.PUBLISHED.value in world.vacuums()
     assert published <= world.files()
-    world.check()
+    check(world)
     world.log.publish()
     assert Why.PUBLISHED.value in world.vacuums()
     assert READERS["deltalake"](first) == ["{'n': 0}", "{'n': 1}", "{'n': 2}", "{'n': 3}"]
     world.clock.sleep(3 * DAY_S)
     assert Why.PUBLISHED.value not in world.vacuums()
     assert not published & world.files()
-    world.check()
+    check(world)
     report = world.log.verify(deep=True)
     assert report.ok, report.problems
 
@@ -117,12 +83,12 @@ def test_old_manifests_go_and_the_newest_stays(world: World) -> None:
         world.log.publish()
     newest = world.log.publish().manifest
     world.vacuums(1)
-    assert len(world.store.list(keys.MANIFEST_PREFIX)) == 3
+    assert len(world.store.list(keys.manifest_prefix("delta"))) == 3
     world.clock.sleep(4 * DAY_S)
     world.write(7)
     report = world.log.vacuum(GRACE)
     assert report.count(Fate.DELETED, Kind.VIEW) == 2
-    assert [info.key for info in world.store.list(keys.MANIFEST_PREFIX)] == [newest]
+    assert [info.key for info in world.store.list(keys.manifest_prefix("delta"))] == [newest]
 
 
 def test_a_table_that_cannot_be_read_holds_all_files_of_its_topic(world: World) -> None:
@@ -157,7 +123,7 @@ def test_a_version_of_another_program_is_told(world: World) -> None:
     assert "--rebuild" in note
     with pytest.raises(ConflictError):
         world.log.publish()
-    world.check()
+    check(world)
 
 
 def test_an_erasure_is_complete_once_the_topic_is_published_again(world: World) -> None:
@@ -170,18 +136,18 @@ def test_an_erasure_is_complete_once_the_topic_is_published_again(world: World) 
     (looked,) = world.log.maintain("erasures").erasures
     assert "publish the topic first" in looked.missing[0]
     world.log.publish()
-    world.check()
+    check(world)
     for _ in range(4):
         world.vacuums(1)
         world.log.maintain("erasures")
     assert [one.is_complete for one in world.log.erasures()] == [True]
-    world.check()
+    check(world)
 
 
 def test_old_versions_go_with_a_checkpoint_and_the_table_is_as_before(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txnformat.admin.publishing.call.CHECKPOINT_VERSIONS", 5)
+    monkeypatch.setattr("txnformat.admin.publishing.formats.CHECKPOINT_VERSIONS", 5)
     for number in range(6):
         world.write(number)
         world.log.publish()
@@ -193,10 +159,10 @@ def test_old_versions_go_with_a_checkpoint_and_the_table_is_as_before(
     found = [keys.delta_name(info.key) for info in world.store.list(keys.delta_prefix(directory))]
     versions = sorted(name.version for name in found if name and not name.is_checkpoint and name.version >= 0)
     assert versions == list(range(5, 12))
-    world.check()
+    check(world)
     other = TxnLog.open(
         LocalStore(world.log.url.removeprefix("file://"), clock=world.clock), clock=world.clock
     )
     world.write(1)
     assert other.publish().topics[0].version == 12
-    world.check()
+    check(world)

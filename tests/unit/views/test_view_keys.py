@@ -15,9 +15,17 @@ def test_keys_of_a_table_say_what_they_are() -> None:
     assert keys.delta_name(keys.delta_hint_key(DIRECTORY)) == (DIRECTORY, -1, False)
 
 
+def test_keys_of_an_iceberg_table_say_what_they_are() -> None:
+    digest = "0123456789abcdef" * 2
+    assert keys.iceberg_name(keys.iceberg_version_key(DIRECTORY, 7)) == (DIRECTORY, 7, 0, True)
+    assert keys.iceberg_name(keys.iceberg_list_key(DIRECTORY, 9, 7, digest)) == (DIRECTORY, 7, 9, False)
+    assert keys.iceberg_name(keys.iceberg_manifest_key(DIRECTORY, 7, digest)) == (DIRECTORY, 7, 0, False)
+    assert keys.iceberg_name(keys.iceberg_hint_key(DIRECTORY)) == (DIRECTORY, 0, 0, False)
+
+
 def test_keys_of_manifests_say_entry_and_number() -> None:
-    assert keys.manifest_name(keys.manifest_key(7)) == (7, 0)
-    assert keys.manifest_name(keys.manifest_key(7, 12)) == (7, 12)
+    assert keys.manifest_name(keys.manifest_key(7)) == (7, 0, "delta")
+    assert keys.manifest_name(keys.manifest_key(7, 12, "iceberg")) == (7, 12, "iceberg")
 
 
 @pytest.mark.parametrize(
@@ -32,9 +40,17 @@ def test_keys_of_manifests_say_entry_and_number() -> None:
         "_views/delta/7.json",
         "_views/delta/00000000000000000007.0.json",
         "_views/delta/00000000000000000007.1.json\n",
-        "_views/iceberg/00000000000000000007.json",
+        "_views/hudi/00000000000000000007.json",
+        f"{DIRECTORY}/_iceberg/v7.metadata.json",
+        f"{DIRECTORY}/_iceberg/metadata/v07.metadata.json",
+        f"{DIRECTORY}/_iceberg/metadata/v0.metadata.json",
+        f"{DIRECTORY}/_iceberg/metadata/00007-0a6f2a90.metadata.json",
+        f"{DIRECTORY}/_iceberg/metadata/7-0123.avro",
+        f"{DIRECTORY}/_iceberg/data/x.parquet",
+        f"x/{DIRECTORY}/_iceberg/metadata/v7.metadata.json",
     ],
 )
 def test_other_keys_are_none_of_them(key: str) -> None:
     assert keys.delta_name(key) is None
+    assert keys.iceberg_name(key) is None
     assert keys.manifest_name(key) is None

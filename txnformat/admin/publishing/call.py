@@ -207,7 +207,7 @@ class _Publication:
         }
         if not tables:
             return []
-        topic_ids = list(dict.fromkeys(topic_id for _, topic_id in tables))
+        topic_ids = sorted({topic_id for _, topic_id in tables}, key=lambda one: state.topics[one].name)
         compacted_only = any(one.view.compacted_only for one in chosen)
         if not compacted_only:
             self._committer.seal()  # embedded records become files

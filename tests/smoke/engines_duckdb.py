@@ -1,0 +1,45 @@
+"""Reads published tables with DuckDB's extensions: ``python engines_duckdb.py``, with an order on standard input. For an interpreter with the extensions' packages, without txnlog."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+__all__: list[str] = []
+
+
+def extension(name: str) -> Path:
+    """Return the file of an extension, which a package of PyPI brings."""
+    spec = find_spec(f"duckdb_extension_{name}")
+    assert spec is not None, name
+    assert spec.origin is not None, name
+    (found,) = Path(spec.origin).parent.rglob(f"{name}.duckdb_extension")
+    return found
+
+
+def main() -> None:
+    """Write what each table has as Parquet, and print for each table the number of its rows, or the error."""
+    order = json.load(sys.stdin)
+    connection = duckdb.connect()
+    for name in order["extensions"]:
+        connection.execute(f"LOAD '{extension(name)}'")
+    connection.execute("SET TimeZone = 'UTC'")
+    told: list[Any] = []
+    for table in order["tables"]:
+        source = f"{order['function']}('{table['path']}')"
+        try:
+            (count,) = connection.execute(f"SELECT count(*) FROM {source}").fetchall()[0]
+            connection.execute(f"COPY (SELECT * FROM {source}) TO '{table['out']}' (FORMAT parquet)")
+            told.append(count)
+        except duckdb.Error as error:
+            told.append(str(error).splitlines()[0][:200])
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()
