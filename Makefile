@@ -6,7 +6,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo demo-s3 test quick check cover lint format types layers bench bench-scale bench-folds bench-open bench-compaction bench-scan cost memory mutations kill-rounds erasure limits fuzz power-cuts interrupts interrupt-points chaos chaos-pipeline simulate campaigns replay smoke-versions versions delta-tables docs screenshots changelog lock audit sbom release min-deps clean
+.PHONY: help setup demo demo-s3 demo-cdc test quick check cover lint format types layers bench bench-scale bench-folds bench-open bench-compaction bench-scan cost memory mutations kill-rounds erasure limits fuzz power-cuts interrupts interrupt-points chaos chaos-pipeline simulate campaigns replay smoke-versions versions delta-tables docs screenshots changelog lock audit sbom release min-deps clean
 
 ifdef PYTHON
 export PYTHON
@@ -43,6 +43,9 @@ demo:  ## Real flights in transactions, read with Spark at each isolation level
 
 demo-s3:  ## The same on S3: starts a SeaweedFS server, and stops it
 	@$(RUN) --java -m demo --s3
+
+demo-cdc:  ## A shop's orders and payments in two topics, and in two tables of Delta: joins while it runs, torn ones counted (ARGS="--seed 8 --transactions 1000")
+	@$(RUN) -m demo.cdc $(ARGS)
 
 test:  ## Run all tests (TESTS=tests/unit narrows, PYTEST_ARGS="-k name" is passed on)
 	@$(RUN) --java --chromium -m pytest $(TESTS) --numprocesses=$(PYTEST_WORKERS) --maxprocesses=4 $(PYTEST_ARGS)

@@ -10,9 +10,9 @@ __all__ = ["benchmarks", "chosen"]
 def benchmarks() -> tuple[Benchmark, ...]:
     """Return all benchmarks. Imported here, because they bring in what they compare with."""
     from bench import contention, ingest, latency, one_shot, plan, python_read, s3_commit
-    from bench.lifecycle import compaction
+    from bench.lifecycle import compaction, publishing
     from bench.lifecycle import scan as compacted
-    from bench.spark import catch_up, hundred_queries, native_table, scan, stream, stream_copy
+    from bench.spark import catch_up, delta_view, hundred_queries, native_table, scan, stream, stream_copy
 
     modules = (
         one_shot,
@@ -22,6 +22,8 @@ def benchmarks() -> tuple[Benchmark, ...]:
         compaction,
         scan,
         native_table,
+        delta_view,
+        publishing,
         stream,
         stream_copy,
         latency,

@@ -24,6 +24,7 @@ from tests.integration.views.tables import CASES, SCHEMA, path_of, write
 from tests.rounds import rounds, telling
 from txnformat import keys
 from txnformat.store.local import LocalStore
+from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import READS, KeyClass, RequestKind
 from txnlog import (
     ConflictError,
@@ -84,6 +85,39 @@ def test_a_known_table_costs_few_requests(log: TxnLog) -> None:
         spent = store.counts - before
     following = spent.count(RequestKind.GET, KeyClass.ENTRY)
     assert spent.count() - following <= 4, spent.requests
+
+
+def test_a_thousand_commits_cost_a_topic_four_requests() -> None:
+    """Apart from following and sealing: a listing, a sidecar, the version, and the manifest, which both topics share. No footer is read."""
+    memory = MemoryStore()
+    store = CountingStore(memory)
+    with TxnLog.create(memory) as log, TxnLog.open(store) as publisher, Producer(log, "many") as producer:
+        log.upgrade()
+        schema = pa.schema([("n", pa.int64())])
+        log.create_topic("embedded", schema)
+        log.create_topic("files", schema, settings={"embed": "false"})
+
+        def commit(number: int) -> None:
+            with producer.transaction() as txn:
+                txn.send("embedded", [{"n": number}])
+                if number % 5 == 0:
+                    txn.send("files", [{"n": number}])
+
+        commit(0)
+        publisher.publish()
+        for number in range(1_000):
+            commit(number)
+        log.maintain("seal")
+        publisher.refresh()
+        with store.measure() as measured:
+            report = publisher.publish()
+        added = {one.topic: one.added for one in report.topics}
+        assert added["files"] == 200
+        assert 1 <= added["embedded"] <= 3
+        spent = measured.counts
+        following = spent.count(RequestKind.GET, KeyClass.ENTRY)
+        assert spent.count() - following <= 4 * len(added), spent.requests
+        assert not spent.count(None, KeyClass.DATA), spent.requests
 
 
 def test_embedded_records_behind_an_open_transaction_lower_the_entry(log: TxnLog) -> None:
