@@ -6,7 +6,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo demo-s3 demo-cdc test quick check cover lint format types layers bench bench-scale bench-folds bench-open bench-compaction bench-scan cost memory mutations kill-rounds erasure limits fuzz power-cuts interrupts interrupt-points chaos chaos-pipeline simulate campaigns replay smoke-versions versions delta-tables docs screenshots changelog lock audit sbom release min-deps clean
+.PHONY: help setup demo demo-s3 demo-cdc test quick check cover lint format types layers bench bench-scale bench-folds bench-open bench-compaction bench-scan cost memory mutations kill-rounds erasure limits fuzz power-cuts interrupts interrupt-points chaos chaos-pipeline simulate campaigns replay smoke-versions versions delta-tables engines docs screenshots changelog lock audit sbom release min-deps clean
 
 ifdef PYTHON
 export PYTHON
@@ -133,6 +133,9 @@ versions:  ## Every feature with every supported pyspark, in environments of the
 
 delta-tables:  ## Published tables read, and attacked, by Delta on Spark: fetches its jars, and a pyspark that they know
 	@$(RUN) --java -m tests.smoke.delta_tables
+
+engines:  ## Published tables read by every engine, Spark and DuckDB in environments of their own; writes the table of docs/engines.md (ARGS="duckdb" narrows, and writes nothing)
+	@$(RUN) --java -m tests.smoke.engines $(ARGS)
 
 min-deps:  ## The tests without Spark on the lowest versions that setup.cfg allows, in .venv-lowest (PYTEST_ARGS=)
 	@$(RUN) -m tests.lowest $(PYTEST_ARGS)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.views.held import DAY_S, GRACE, NUMBERS, World
 from tests.integration.views.published import check_iceberg, iceberg_table
 from tests.integration.views.tables import ICEBERG_READERS
-from tests.integration.views.held import DAY_S, GRACE, NUMBERS, World
 from txnformat import keys
 from txnformat.admin.garbage import Fate, Kind, Why
 

@@ -23,15 +23,21 @@ from txnlog_testing.stores.faulty import FaultyStore
 
 ROWS = pa.Table.from_pylist(rows(1), SCHEMA)
 
+
+def newest_file(table: Table) -> str:
+    """Return the path of the file that is not a compacted one."""
+    files = table.inspect.files().select(["file_path", "record_count"]).to_pylist()
+    (path,) = (str(one["file_path"]) for one in files if one["record_count"] == 2)
+    return path
+
+
 WRITES: dict[str, Callable[[Table], Any]] = {
     "append": lambda table: table.append(ROWS),
     "overwrite": lambda table: table.overwrite(ROWS),
     "delete some": lambda table: table.delete("n > 3"),
     "delete all": lambda table: table.delete(),
-    "upsert": lambda table: table.upsert(ROWS, ["n"]),
-    "add files": lambda table: table.add_files(
-        [next(iter(table.inspect.files()["file_path"].to_pylist()))], check_duplicate_files=False
-    ),
+    "upsert": lambda table: table.upsert(pa.Table.from_pylist(rows(77), SCHEMA), ["n"]),
+    "add files": lambda table: table.add_files([newest_file(table)], check_duplicate_files=False),
     "schema": lambda table: table.update_schema().add_column("more", table.schema().find_type("n")).commit(),
     "properties": lambda table: (
         table.transaction().set_properties({"gc.enabled": "true"}).commit_transaction()
@@ -77,6 +83,7 @@ def catalog(tmp_path: Path) -> Iterator[InMemoryCatalog]:
     catalog.close()
 
 
+@pytest.mark.filterwarnings("ignore:No preferred file implementation for scheme. txnlog-read-only")
 @pytest.mark.parametrize("what", WRITES)
 def test_writes_to_a_table_in_a_catalog_are_refused(
     published: TxnLog, catalog: InMemoryCatalog, what: str
@@ -112,9 +119,10 @@ def test_a_program_that_makes_a_place_for_itself_touches_no_object_of_the_log(
 
 def test_a_dropped_table_is_published_again(published: TxnLog, catalog: InMemoryCatalog) -> None:
     table = published.published_tables(format="iceberg")["t"]
+    before = objects(published)
     catalog.register_table("ns.t", table.metadata)
-    with pytest.raises(Exception, match=r"(?i)purge|gc|not supported"):
-        catalog.purge_table("ns.t")
+    catalog.drop_table("ns.t")
+    assert objects(published) == before
     shutil.rmtree(table.path.removeprefix("file://"))
     for log in (published, fresh(published)):
         write(log, rows(13))
@@ -252,19 +260,12 @@ def test_a_root_that_cannot_be_written_to_is_a_clear_error(log: TxnLog, refused:
         if refused in key:
             raise StorageError("permission denied", kind="permission-denied", object=key)
 
-    store = FaultyStore(
-        LocalStore(log.url.removeprefix("file://")), before_create=before_write, before_put=before_write
-    )
+    store = FaultyStore(LocalStore(log.url.removeprefix("file://")), before_create=before_write)
     log.committer.seal()
     entry = log.refresh().entry
-    if (
-        refused == "version-hint"
-    ):  # engines that open the version do not need it; the next publication tries again
+    with pytest.raises(StorageError, match=refused) as caught:
         fresh(log, store).publish(format="iceberg")
-    else:
-        with pytest.raises(StorageError, match=refused) as caught:
-            fresh(log, store).publish(format="iceberg")
-        assert caught.value.kind == "permission-denied"
+    assert caught.value.kind == "permission-denied"
     assert log.refresh().entry == entry
     assert log.publish(format="iceberg").topics[0].version == 1
     check_iceberg(log)

@@ -13,6 +13,7 @@ from txnformat.admin.garbage import Fate, Kind, Why
 from txnformat.store.local import LocalStore
 from txnlog import ConflictError, TxnLog
 
+
 def check(world: World) -> None:
     """The table shows the snapshot at the manifest's entry."""
     table = world.log.published_tables()["t"]
