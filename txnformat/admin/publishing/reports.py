@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 DELTA, OFFSETS, ICEBERG = "delta", "delta-offsets", "iceberg"
-FORMATS = (DELTA, OFFSETS, ICEBERG)
+FORMATS = (DELTA, ICEBERG, OFFSETS)
 
 
 @dataclass(slots=True)
