@@ -22,7 +22,7 @@ OF_STORES = {
     ("txnformat/admin/vacuum.py", "delete"),
     ("txnformat/admin/vacuum.py", "discard_upload"),
     ("txnformat/admin/truncation.py", "delete"),
-    ("txnformat/admin/publishing/formats.py", "delete"),
+    ("txnformat/admin/publishing/delta.py", "delete"),
     ("txnformat/admin/publishing/iceberg.py", "delete"),
     ("txnlog/cli/doctor/store.py", "delete"),
 }

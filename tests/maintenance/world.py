@@ -45,11 +45,15 @@ URL = "s3://maintained/log"
 
 
 class Bucket(MemoryStore):
-    """A store in memory with the same URL for every copy: paths of Iceberg tables are absolute."""
+    """A store in memory, each in a place of its own and with the same URL: paths of Iceberg tables are absolute."""
 
     @property
     def url(self) -> str:
         return URL
+
+    @property
+    def place(self) -> str:
+        return super().url
 
 
 class World:

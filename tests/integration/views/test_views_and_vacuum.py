@@ -148,7 +148,7 @@ def test_an_erasure_is_complete_once_the_topic_is_published_again(world: World) 
 def test_old_versions_go_with_a_checkpoint_and_the_table_is_as_before(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txnformat.admin.publishing.formats.CHECKPOINT_VERSIONS", 5)
+    monkeypatch.setattr("txnformat.admin.publishing.delta.CHECKPOINT_VERSIONS", 5)
     for number in range(6):
         world.write(number)
         world.log.publish()

@@ -14,10 +14,12 @@ from itertools import groupby
 from typing import Any, TypeVar
 
 from txnformat.admin.compaction import compact_parts, seal_and_list
-from txnformat.admin.publishing.formats import View, view_of
+from txnformat.admin.publishing.delta import DeltaView
+from txnformat.admin.publishing.formats import View, require_pyiceberg
 from txnformat.admin.publishing.reports import (
     DELTA,
     FORMATS,
+    ICEBERG,
     OFFSETS,
     HeldBack,
     KnownTables,
@@ -52,6 +54,16 @@ PASSES = 3
 
 logger = logging.getLogger("txnlog")
 _T = TypeVar("_T")
+
+
+def view_of(name: str, committer: Committer, known: KnownTables, *, rebuild: bool) -> View:
+    """Return a format. Raises InvalidInputError of kind ``no-pyiceberg``."""
+    if name != ICEBERG:
+        return DeltaView(committer, known, rebuild=rebuild, with_offsets=name == OFFSETS)
+    require_pyiceberg()
+    from txnformat.admin.publishing.iceberg import IcebergView
+
+    return IcebergView(committer, known, rebuild=rebuild)
 
 
 def publishes(topic: TopicState, format_: str = DELTA) -> bool:
