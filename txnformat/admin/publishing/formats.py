@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from txnformat.admin.publishing.reports import PublishedTopic
+from txnformat.core.state import TopicState
+from txnformat.errors import ConflictError, InvalidInputError
+from txnformat.views.manifests import TableAt
+from txnformat.views.shown import ShownTopic
 
 __all__ = ["ATTEMPTS", "TableOf", "View", "require_pyiceberg", "superseded"]
 
