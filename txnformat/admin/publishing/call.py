@@ -19,6 +19,8 @@ from txnformat.admin.publishing.formats import View, require_pyiceberg
 from txnformat.admin.publishing.reports import (
     DELTA,
     FORMATS,
+    ICEBERG,
+    OFFSETS,
     HeldBack,
     KnownTables,
     Maintained,
@@ -57,8 +59,8 @@ _T = TypeVar("_T")
 
 def view_of(name: str, committer: Committer, known: KnownTables, *, rebuild: bool) -> View:
     """Return a format. Raises InvalidInputError of kind ``no-pyiceberg``."""
-    if name == DELTA:
-        return DeltaView(committer, known, rebuild=rebuild)
+    if name != ICEBERG:
+        return DeltaView(committer, known, rebuild=rebuild, with_offsets=name == OFFSETS)
     require_pyiceberg()
     from txnformat.admin.publishing.iceberg import IcebergView
 
@@ -101,14 +103,28 @@ def publish(
 
 
 def publish_by_settings(committer: Committer, sidecars: SidecarCache, known: KnownTables) -> Maintained:
-    """Publish all topics whose settings say so, in every format at one entry; a table that another program has changed, or that is damaged, is left out."""
+    """Publish all topics whose settings say so; a table that another program has changed, or that is damaged, is left out.
+
+    Formats that show all records are published at one entry, and the one that shows compacted files at an entry of its own.
+    """
+    groups = [[one for one in FORMATS if one != OFFSETS], [OFFSETS]]
+    found = [_by_settings(committer, sidecars, known, formats) for formats in groups]
+    return Maintained(
+        tuple(report for one in found for report in one.reports),
+        tuple(topic for one in found for topic in one.damaged),
+    )
+
+
+def _by_settings(
+    committer: Committer, sidecars: SidecarCache, known: KnownTables, formats: Sequence[str]
+) -> Maintained:
     state = committer.refresh()
     damaged: list[DamagedTopic] = []
     left_out: set[str] = set()
     while True:
         attempt = _Publication(committer, sidecars, damaged=[])
         try:
-            chosen = [_asked_for(one, state, left_out, committer, known, attempt) for one in FORMATS]
+            chosen = [_asked_for(one, state, left_out, committer, known, attempt) for one in formats]
             reports = attempt.run(state, [one for one in chosen if one is not None and one.topic_ids])
             return Maintained(tuple(reports), (*damaged, *(attempt.damaged or ())))
         except (ConflictError, CorruptDataError, InvalidInputError, NotFoundError) as error:
@@ -204,10 +220,11 @@ class _Publication:
         }
         if not tables:
             return []
-        self._committer.seal()  # embedded records become files
         topic_ids = sorted({topic_id for _, topic_id in tables}, key=lambda one: state.topics[one].name)
-        self._spill_embedded(topic_ids)
-        entry, shown, held = self._settled(topic_ids)
+        compacted_only = any(one.view.compacted_only for one in chosen)
+        if not compacted_only:
+            self._spill_embedded(topic_ids)
+        entry, shown, held = self._settled(topic_ids, compacted_only=compacted_only)
         floor = max((table.entry for table in tables.values()), default=-1)
         if held and (entry < floor or entry < 0):
             raise _held_back(held[0], entry, f"entry {floor} was published")
@@ -257,21 +274,27 @@ class _Publication:
 
     # The files.
 
-    def _settled(self, topic_ids: Sequence[str]) -> tuple[int, list[ShownTopic], tuple[HeldBack, ...]]:
-        """Return the last entry that can be shown, what shows it, and what holds later ones back; what can be written anew for it, was."""
+    def _settled(
+        self, topic_ids: Sequence[str], *, compacted_only: bool
+    ) -> tuple[int, list[ShownTopic], tuple[HeldBack, ...]]:
+        """Return the last entry that can be shown, what shows it, and what holds later ones back; what can be written anew for it, was.
+
+        ``compacted_only``: with compacted files only; files that are not compacted are left as they are.
+        """
         cut: int | None = None
         held: list[HeldBack] = []
         shown: list[ShownTopic] = []
+        lowered = partial(self._lowered, compacted_only=compacted_only)
         state = self._committer.state
         for number in range(PASSES + 1):
             state = self._committer.refresh()
             is_last = number == PASSES
-            cut, shown = self._lowered(state, topic_ids, cut, held, all_problems=is_last)
+            cut, shown = lowered(state, topic_ids, cut, held, all_problems=is_last)
             wanted = [(one, parts) for one in shown if (parts := one.to_compact())]
             if not wanted:
                 if not any(one.problems() for one in shown):
                     break
-                cut, shown = self._lowered(state, topic_ids, cut, held, all_problems=True)
+                cut, shown = lowered(state, topic_ids, cut, held, all_problems=True)
                 break
             seal_and_list(self._committer)
             state = self._committer.refresh()
@@ -294,17 +317,19 @@ class _Publication:
         held: list[HeldBack],
         *,
         all_problems: bool,
+        compacted_only: bool,
     ) -> tuple[int | None, list[ShownTopic]]:
         """Return the last entry at which no file has a problem that nothing can mend now, and what shows it; None: the newest entry.
 
         ``cut``: the entry to begin with; None: the newest. ``held``: gets the files because of which the entry is lowered first. ``all_problems``: lower it because of every problem.
+        ``compacted_only``: a file that is not compacted is one.
         """
         can_mend = LIFECYCLE in state.features.reader and not all_problems
         while True:
             entry = state.entry if cut is None else cut
             try:
                 shown = [
-                    shown_at(self._sidecars, state, topic, entry)
+                    shown_at(self._sidecars, state, topic, entry, compacted_only=compacted_only)
                     for topic_id in topic_ids
                     if (topic := state.topics.get(topic_id)) is not None and topic.created_entry <= entry
                 ]
@@ -316,7 +341,7 @@ class _Publication:
                 (one, key, reason)
                 for one in shown
                 for key, reason in one.problems().items()
-                if not (can_mend and one.files[key].can_be_written_anew(entry))
+                if not (can_mend and one.can_be_written_anew(one.files[key]))
             ]
             if not bad:
                 return cut, shown
@@ -386,6 +411,8 @@ def _held(state: LogState, shown: ShownTopic, key: str, reason: str) -> HeldBack
     file = shown.files[key]
     if LIFECYCLE not in state.features.reader and file.is_sealed:
         waits_for = "txnlog upgrade, which allows that files are written anew"
+    elif file.is_sealed and shown.compacted_only:
+        waits_for = "a compaction of the topic: txnlog compact, or txnlog maintain all"
     elif file.is_sealed:
         waits_for = "other processes have ended their compactions"
     else:
