@@ -107,7 +107,7 @@ def publish_by_settings(committer: Committer, sidecars: SidecarCache, known: Kno
 
     Formats that show all records are published at one entry, and the one that shows compacted files at an entry of its own.
     """
-    groups = [[one for one in FORMATS if one != OFFSETS], [OFFSETS]]
+    groups = ([one for one in FORMATS if one != OFFSETS], [OFFSETS])
     found = [_by_settings(committer, sidecars, known, formats) for formats in groups]
     return Maintained(
         tuple(report for one in found for report in one.reports),
@@ -199,6 +199,7 @@ class _Publication:
         self._sidecars = sidecars
         self.damaged = damaged
         self._compacted = 0
+        self._compacted_only = False
 
     def tried(self, topic: TopicState, call: Callable[[], _T]) -> _T | None:
         """Return what a call about a table gives; None: it failed, and the topic is noted as damaged."""
@@ -221,10 +222,11 @@ class _Publication:
         if not tables:
             return []
         topic_ids = sorted({topic_id for _, topic_id in tables}, key=lambda one: state.topics[one].name)
-        compacted_only = any(one.view.compacted_only for one in chosen)
-        if not compacted_only:
+        self._compacted_only = any(one.view.compacted_only for one in chosen)
+        if not self._compacted_only:
+            self._committer.seal()  # embedded records become files
             self._spill_embedded(topic_ids)
-        entry, shown, held = self._settled(topic_ids, compacted_only=compacted_only)
+        entry, shown, held = self._settled(topic_ids)
         floor = max((table.entry for table in tables.values()), default=-1)
         if held and (entry < floor or entry < 0):
             raise _held_back(held[0], entry, f"entry {floor} was published")
@@ -274,27 +276,21 @@ class _Publication:
 
     # The files.
 
-    def _settled(
-        self, topic_ids: Sequence[str], *, compacted_only: bool
-    ) -> tuple[int, list[ShownTopic], tuple[HeldBack, ...]]:
-        """Return the last entry that can be shown, what shows it, and what holds later ones back; what can be written anew for it, was.
-
-        ``compacted_only``: with compacted files only; files that are not compacted are left as they are.
-        """
+    def _settled(self, topic_ids: Sequence[str]) -> tuple[int, list[ShownTopic], tuple[HeldBack, ...]]:
+        """Return the last entry that can be shown, what shows it, and what holds later ones back; what can be written anew for it, was."""
         cut: int | None = None
         held: list[HeldBack] = []
         shown: list[ShownTopic] = []
-        lowered = partial(self._lowered, compacted_only=compacted_only)
         state = self._committer.state
         for number in range(PASSES + 1):
             state = self._committer.refresh()
             is_last = number == PASSES
-            cut, shown = lowered(state, topic_ids, cut, held, all_problems=is_last)
+            cut, shown = self._lowered(state, topic_ids, cut, held, all_problems=is_last)
             wanted = [(one, parts) for one in shown if (parts := one.to_compact())]
             if not wanted:
                 if not any(one.problems() for one in shown):
                     break
-                cut, shown = lowered(state, topic_ids, cut, held, all_problems=True)
+                cut, shown = self._lowered(state, topic_ids, cut, held, all_problems=True)
                 break
             seal_and_list(self._committer)
             state = self._committer.refresh()
@@ -317,19 +313,17 @@ class _Publication:
         held: list[HeldBack],
         *,
         all_problems: bool,
-        compacted_only: bool,
     ) -> tuple[int | None, list[ShownTopic]]:
         """Return the last entry at which no file has a problem that nothing can mend now, and what shows it; None: the newest entry.
 
         ``cut``: the entry to begin with; None: the newest. ``held``: gets the files because of which the entry is lowered first. ``all_problems``: lower it because of every problem.
-        ``compacted_only``: a file that is not compacted is one.
         """
         can_mend = LIFECYCLE in state.features.reader and not all_problems
         while True:
             entry = state.entry if cut is None else cut
             try:
                 shown = [
-                    shown_at(self._sidecars, state, topic, entry, compacted_only=compacted_only)
+                    shown_at(self._sidecars, state, topic, entry, compacted_only=self._compacted_only)
                     for topic_id in topic_ids
                     if (topic := state.topics.get(topic_id)) is not None and topic.created_entry <= entry
                 ]
