@@ -20,7 +20,7 @@ from txnformat.store.local import LocalStore
 from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import Producer, TxnLog
 from txnlog_testing.stores.counting import CountingStore
-from txnlog_testing.stores.latency import LatencyStore
+from txnlog_testing.stores.latency import FarStore, LatencyStore
 
 __all__ = ["BENCHMARKS", "COMMITS", "ROWS", "SCHEMA", "TOPIC", "rows_of", "write"]
 
@@ -40,8 +40,8 @@ def rows_of(commit: int) -> list[dict[str, Any]]:
 
 
 def write(root: Path, commits: int) -> None:
-    """Write a log of small commits by one process, with all that it does in the background."""
-    with TxnLog.create(root) as log:
+    """Write a log of small commits by one process, with all that it does in the background for readers that are far away."""
+    with TxnLog.create(FarStore(LocalStore(root))) as log:
         log.create_topic(TOPIC, SCHEMA)
         with Producer(log, "bench") as producer:
             for number in range(commits):
@@ -62,6 +62,7 @@ def read(root: Path, round_trip_ms: float) -> dict[str, float]:
         "processor_s": time.process_time() - processor,
         "rows": rows,
         "entry_gets": measured.counts.count(RequestKind.GET, KeyClass.ENTRY),
+        "payload_gets": measured.counts.count(RequestKind.GET, KeyClass.PAYLOADS),
         "requests": sum(measured.counts.requests.values()),
         "entries_with_rows": len({place.entry for place in places}),
         "payload_bytes": sum(file.size for file in log.state.files if file.place is not None),
