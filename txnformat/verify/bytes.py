@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from txnformat import keys
@@ -14,7 +14,15 @@ from txnformat.segments.payload import head_of, payload_problem
 from txnformat.types import ObjectRecord
 from txnformat.verify.report import ProblemKind, Record
 
-__all__ = ["check_bundle", "check_bytes", "check_payloads", "decode_problem", "decoded", "present"]
+__all__ = [
+    "check_bundle",
+    "check_bytes",
+    "check_payloads",
+    "decode_problem",
+    "decoded",
+    "payload_bundles",
+    "present",
+]
 T = TypeVar("T")
 
 BUNDLE_HINT = "delete it: it is not needed, the entries themselves are read instead"
@@ -117,20 +125,30 @@ def check_bundle(
     return True
 
 
+def payload_bundles(listed: Iterable[str], last: int) -> dict[str, tuple[int, int]]:
+    """Return the keys of payload bundles of entries up to ``last`` (inclusive), ascending, with the first and the last entry (both inclusive) of each."""
+    found = ((key, keys.parse_payloads_key(key)) for key in sorted(listed))
+    return {key: entries for key, entries in found if entries is not None and entries[1] <= last}
+
+
 def check_payloads(
     record: Record,
-    key: str,
-    entries: tuple[int, int],
-    data: bytes | StorageError | None,
+    bundles: Mapping[str, tuple[int, int]],
+    fetched: Iterable[bytes | StorageError | None],
     hashes: dict[int, str],
 ) -> None:
-    """Check one payload bundle. ``entries``: the first and the last (both inclusive) that its key says; ``hashes``: sha256 of each head as the chain has it."""
-    if data is None:
-        return  # deleted meanwhile; it is not needed
-    if isinstance(data, StorageError):
-        record.add_error(ProblemKind.UNREADABLE, key, data)
-        return
-    record.checked["bundles"] += 1
+    """Check payload bundles. ``bundles``: as of :func:`payload_bundles`; ``hashes``: sha256 of each head as the chain has it."""
+    for (key, entries), data in zip(bundles.items(), fetched, strict=True):
+        if isinstance(data, StorageError):
+            record.add_error(ProblemKind.UNREADABLE, key, data)
+        elif data is not None:  # else deleted meanwhile; it is not needed
+            record.checked["bundles"] += 1
+            _check_payloads(record, key, entries, data, hashes)
+
+
+def _check_payloads(
+    record: Record, key: str, entries: tuple[int, int], data: bytes, hashes: dict[int, str]
+) -> None:
     first, count = entries[0], entries[1] - entries[0] + 1
     if count not in PAYLOAD_SIZES or first % count:
         record.add(ProblemKind.UNDECODABLE, key, "the key is not that of a payload bundle", hint=BUNDLE_HINT)

@@ -45,7 +45,14 @@ from txnformat.reading.stored_rows import stored_schema
 from txnformat.store.base import ObjectStore
 from txnformat.store.open import reopening
 from txnformat.types import ObjectRecord, SegmentRecord
-from txnformat.verify.bytes import check_bundle, check_payloads, decode_problem, decoded, present
+from txnformat.verify.bytes import (
+    check_bundle,
+    check_payloads,
+    decode_problem,
+    decoded,
+    payload_bundles,
+    present,
+)
 from txnformat.verify.chain import ChainCheck
 from txnformat.verify.copied_rows import Copied
 from txnformat.verify.deep_child import Asked
@@ -309,16 +316,9 @@ class _Verification:
                     f"its bytes, without a payload, are in {key} too",
                 )
 
-        payloads = {
-            key: found
-            for key in self._sizes
-            if (found := keys.parse_payloads_key(key)) is not None and found[1] <= last
-        }
-        wanted = sorted(payloads)
-        for key, data in zip(
-            wanted, self._requests.parallel("bundles", self._requests.fetch, wanted), strict=True
-        ):
-            check_payloads(self._record, key, payloads[key], data, chain.hashes)
+        payloads = payload_bundles(self._sizes, last)
+        fetched = self._requests.parallel("bundles", self._requests.fetch, list(payloads))
+        check_payloads(self._record, payloads, fetched, chain.hashes)
 
     def _check_tables(self) -> None:
         uses = list(self._references.tables.values())
@@ -549,6 +549,6 @@ def _sidecars(record: SegmentRecord) -> list[tuple[str, ObjectRecord]]:
 
 
 def _is_control(key: str) -> bool:
-    bundles = (keys.parse_bundle_key, keys.parse_payloads_key)
-    parsers = (keys.parse_entry_key, keys.parse_boundary_key, *bundles, keys.parse_condemned_key)
-    return any(parse(key) is not None for parse in parsers)
+    bundles = keys.parse_bundle_key(key) or keys.parse_payloads_key(key)
+    parsers = (keys.parse_entry_key, keys.parse_boundary_key, keys.parse_condemned_key)
+    return bundles is not None or any(parse(key) is not None for parse in parsers)
