@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from txnformat import keys
@@ -20,7 +20,7 @@ __all__ = [
     "check_payloads",
     "decode_problem",
     "decoded",
-    "payload_bundles",
+    "is_control",
     "present",
 ]
 T = TypeVar("T")
@@ -125,25 +125,29 @@ def check_bundle(
     return True
 
 
-def payload_bundles(listed: Iterable[str], last: int) -> dict[str, tuple[int, int]]:
-    """Return the keys of payload bundles of entries up to ``last`` (inclusive), ascending, with the first and the last entry (both inclusive) of each."""
-    found = ((key, keys.parse_payloads_key(key)) for key in sorted(listed))
-    return {key: entries for key, entries in found if entries is not None and entries[1] <= last}
+def is_control(key: str) -> bool:
+    """Return whether a key is that of an entry, a bundle, a boundary or a list of condemned objects."""
+    bundles = (keys.parse_bundle_key, keys.parse_payloads_key)
+    parsers = (keys.parse_entry_key, keys.parse_boundary_key, *bundles, keys.parse_condemned_key)
+    return any(parse(key) is not None for parse in parsers)
 
 
 def check_payloads(
     record: Record,
-    bundles: Mapping[str, tuple[int, int]],
-    fetched: Iterable[bytes | StorageError | None],
+    listed: Iterable[str],
+    last: int,
     hashes: dict[int, str],
+    fetch: Callable[[Sequence[str]], Iterable[bytes | StorageError | None]],
 ) -> None:
-    """Check payload bundles. ``bundles``: as of :func:`payload_bundles`; ``hashes``: sha256 of each head as the chain has it."""
-    for (key, entries), data in zip(bundles.items(), fetched, strict=True):
+    """Check the listed payload bundles of entries up to ``last`` (inclusive). ``hashes``: sha256 of each head as the chain has it."""
+    found = {key: entries for key in sorted(listed) if (entries := keys.parse_payloads_key(key)) is not None}
+    wanted = [key for key, entries in found.items() if entries[1] <= last]
+    for key, data in zip(wanted, fetch(wanted), strict=True):
         if isinstance(data, StorageError):
             record.add_error(ProblemKind.UNREADABLE, key, data)
         elif data is not None:  # else deleted meanwhile; it is not needed
             record.checked["bundles"] += 1
-            _check_payloads(record, key, entries, data, hashes)
+            _check_payloads(record, key, found[key], data, hashes)
 
 
 def _check_payloads(
