@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import pyarrow as pa
 
 from txnformat import keys
-from txnformat.admin.cleaning import dirty_ratio
 from txnformat.admin.compaction import (
     CompactedTopic,
     CompactionProgress,
     compact,
 )
+from txnformat.admin.compaction.cleaning import dirty_ratio
 from txnformat.admin.describe import (
     LogDescription,
     PartitionOffsets,

@@ -20,7 +20,7 @@ from txnformat.errors import InvalidInputError, NotFoundError
 from txnformat.keys import check_reader_name
 from txnformat.log import TxnLog, check_log
 from txnlog.kafka.arguments import one_of, positive
-from txnlog.rounds import abort_round, commit_round
+from txnlog.kafka.round import abort, commit
 from txnlog.tables.delta import DeltaSource
 from txnlog.tables.parquet import ParquetSource
 from txnlog.tables.shaping import CHANGE_COLUMNS, check_columns, shape
@@ -333,9 +333,9 @@ class _Import:
             producer.send_offsets(
                 self._settings.group, positions={NAME: text}, expected_positions={NAME: self._committed}
             )
-            commit_round(producer)
+            commit(producer)
         except BaseException:
-            abort_round(producer)
+            abort(producer)
             raise
         self._committed = text
         report.position = dict(step.after)
