@@ -23,7 +23,7 @@ from txnformat.persistent import replace
 from txnformat.segments.writer import SegmentFileWriter, is_uneven
 from txnformat.store.base import CreateOutcome, ObjectStore, ObjectWriter, make_durable
 from txnformat.store.patient import Pauses
-from txnformat.store.writer import HeldWriter, Writer
+from txnformat.store.uploads import HeldWriter, Writer
 from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord, ObjectRecord
 
 __all__ = [

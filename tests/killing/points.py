@@ -22,7 +22,7 @@ from txnformat.store.base import (
     make_durable,
 )
 from txnformat.store.requests import key_class
-from txnformat.store.writer import Writer
+from txnformat.store.uploads import Writer
 
 Answer = TypeVar("Answer")
 

@@ -25,7 +25,7 @@ from txnformat.segments.reader import SegmentFileReader
 from txnformat.segments.segment_object import embedded_file, has_file
 from txnformat.segments.writer import SegmentFileWriter
 from txnformat.store.memory import MemoryStore
-from txnformat.store.writer import HeldWriter
+from txnformat.store.uploads import HeldWriter
 from txnformat.types import FileRecord
 
 __all__ = ["KeptPayload", "as_objects", "embedded_entries", "nothing_kept", "topics_embedded", "unembed"]

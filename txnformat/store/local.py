@@ -43,7 +43,7 @@ from txnformat.store.directories import Directories
 from txnformat.store.object_sizes import bytes_max as object_bytes_max
 from txnformat.store.posix import LINK_NOT_APPLIED, Posix, storage_error
 from txnformat.store.unfinished import UnfinishedUpload, temporary_files
-from txnformat.store.writer import Writer, object_exists, writer_ended
+from txnformat.store.uploads import Writer, object_exists, writer_ended
 
 __all__ = ["TEMPORARY_PREFIX", "LocalStore"]
 

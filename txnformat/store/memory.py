@@ -14,7 +14,7 @@ from txnformat.errors import NotFoundError
 from txnformat.forking import renew_after_fork
 from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo, check_range, too_large
 from txnformat.store.object_sizes import bytes_max as object_bytes_max
-from txnformat.store.writer import Writer, object_exists, writer_ended
+from txnformat.store.uploads import Writer, object_exists, writer_ended
 
 __all__ = ["MemoryStore"]
 

@@ -50,7 +50,7 @@ class ProbeCheck:
 class _UnclearError(Exception):
     """A step had no clear answer: it proves nothing."""
 
-    def __init__(self, cause: StorageError | None) -> None:
+    def __init__(self, cause: TxnLogError) -> None:
         self.cause = cause
         super().__init__(cause)
 
@@ -86,12 +86,12 @@ def require_fit(store: ObjectStore, ids: Ids) -> None:
 
 
 def ensure_fit(store: ObjectStore, ids: Ids) -> None:
-    """Try a store if this process has not tried it yet. Requests: 2 creates, 1 GET, 1 DELETE, once.
+    """Try a store if this process has not tried it yet. Requests: 2 creates at a time, 1 GET, 1 DELETE, once.
 
     Raises as :func:`require_fit`.
     """
     if place_of(store) not in _fit:
-        _require(store, ids, 1)
+        _require(store, ids, 2)
 
 
 def _require(store: ObjectStore, ids: Ids, racers: int) -> None:
@@ -104,36 +104,32 @@ def _require(store: ObjectStore, ids: Ids, racers: int) -> None:
 
 
 def _probe(store: ObjectStore, ids: Ids, racers: int) -> list[ProbeCheck]:
-    unclear: StorageError | None = None
+    problem: TxnLogError | None = None
     for _ in range(ATTEMPTS_MAX):
         try:
             return _Probe(store, probe_key(ids.new()), racers).run()
         except _UnclearError as error:
-            unclear = error.cause
-    problem = unclear or StorageError("the store gave no clear answer", transient=True, store=store.url)
+            problem = error.cause
     return [ProbeCheck("create", _PROMISES["create"], problem)]
 
 
 class _Probe:
-    """One try with one key."""
+    """One try with one key: in full, or by two creators and one read, which tells whether the loser replaced the object."""
 
     def __init__(self, store: ObjectStore, key: str, racers: int) -> None:
         self._store = store
         self._key = key
         self._racers = racers
+        self._is_full = racers > 2
         self._content = b""
 
     def run(self) -> list[ProbeCheck]:
-        steps: dict[str, Callable[[], TxnLogError | None]]
-        if self._racers == 1:  # one read proves both
-            steps = {"create": self._create, "refused-overwrite": self._overwrite}
-        else:
-            steps = {
-                "one-winner": self._create,
-                "read-after-write": self._read,
-                "refused-overwrite": self._overwrite,
-                "list-after-write": self._list,
-            }
+        steps: dict[str, Callable[[], TxnLogError | None]] = {
+            "one-winner": self._create,
+            "read-after-write": self._read,
+        }
+        if self._is_full:
+            steps |= {"refused-overwrite": self._overwrite, "list-after-write": self._list}
         checks: list[ProbeCheck] = []
         try:
             for name, step in steps.items():
@@ -142,7 +138,7 @@ class _Probe:
                     return checks
         finally:
             deleted = ProbeCheck("delete", _PROMISES["delete"], self._result(self._delete))
-        return [*checks, deleted] if self._racers > 1 else checks
+        return [*checks, deleted] if self._is_full else checks
 
     def _result(self, step: Callable[[], TxnLogError | None]) -> TxnLogError | None:
         try:
@@ -152,11 +148,8 @@ class _Probe:
 
     def _create(self) -> TxnLogError | None:
         contents = [b"txnlog probe %d %s" % (number, self._key.encode()) for number in range(self._racers)]
-        if self._racers == 1:
-            results = [self._store.create(self._key, contents[0])]
-        else:
-            with ThreadPoolExecutor(self._racers) as pool:
-                results = list(pool.map(lambda content: self._store.create(self._key, content), contents))
+        with ThreadPoolExecutor(self._racers) as pool:
+            results = list(pool.map(lambda content: self._store.create(self._key, content), contents))
         winners = [
             content
             for content, result in zip(contents, results, strict=True)
@@ -168,7 +161,8 @@ class _Probe:
             for result in results:
                 if result.outcome is CreateOutcome.REFUSED and result.error is not None:
                     return result.error
-            raise _UnclearError(next((result.error for result in results if result.error is not None), None))
+            taken = self._unfit("says of every new key that it is taken")
+            raise _UnclearError(next((result.error for result in results if result.error is not None), taken))
         self._content = winners[0]
         return None
 

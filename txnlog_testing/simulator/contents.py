@@ -16,7 +16,7 @@ from txnformat.core.topics.creation import new_topic
 from txnformat.persistent import replace
 from txnformat.segments.writer import SegmentFileWriter
 from txnformat.store.base import ObjectStore
-from txnformat.store.writer import HeldWriter
+from txnformat.store.uploads import HeldWriter
 from txnformat.types import BatchRecord, FileRecord
 
 __all__ = ["DELETE_RETENTION_MS", "KEYS", "Contents", "Row", "keyed_topic"]

@@ -16,8 +16,8 @@ from typing import NamedTuple, TypeVar
 from txnformat.forking import renew_after_fork
 from txnformat.store.base import CreateResult, ObjectStore, ObjectWriter
 from txnformat.store.requests import KeyClass, RequestKind, key_class
+from txnformat.store.uploads import Writer
 from txnformat.store.wrapped import WrappedStore
-from txnformat.store.writer import Writer
 
 __all__ = ["CountingStore", "Measurement", "RequestClass", "RequestCounts"]
 

@@ -22,8 +22,8 @@ from typing import Any, NoReturn, TypeVar
 from txnformat.errors import InvalidInputError, StorageError, TxnLogError
 from txnformat.store.base import CreateOutcome, CreateResult, ObjectStore, ObjectWriter
 from txnformat.store.requests import RequestKind
+from txnformat.store.uploads import Writer, object_exists
 from txnformat.store.wrapped import WrappedStore
-from txnformat.store.writer import Writer, object_exists
 
 __all__ = [
     "FAULTS_OF",

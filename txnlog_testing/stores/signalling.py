@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from txnformat.store.base import ObjectStore, ObjectWriter
 from txnformat.store.requests import RequestKind
+from txnformat.store.uploads import Writer
 from txnformat.store.wrapped import WrappedStore
-from txnformat.store.writer import Writer
 
 __all__ = ["NOTICED_SECONDS_MAX", "SignallingStore"]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,92 +9,42 @@ import pytest
 
 from txnformat.clock import SystemIds
 from txnformat.errors import StorageError, UnsupportedStoreError
-from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo
 from txnformat.store.local import LocalStore
-from txnformat.store.probe import RACERS, ensure_fit, probe_store, require_fit
+from txnformat.store.probe import ensure_fit, probe_store, require_fit
 from txnformat.store.requests import RequestKind
 from txnlog import TxnLog
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
+from txnlog_testing.stores.lying import Lie, LyingStore
 
 NUMBERS = pa.schema([("n", pa.int64())])
 
 
-class Overwriting(LocalStore):
-    """Ignores the condition, as stores do that do not know If-None-Match."""
-
-    def create(self, key: str, data: bytes) -> CreateResult:
-        self.put(key, data)
-        return CreateResult(CreateOutcome.CREATED)
-
-
-class Racing(LocalStore):
-    """Checks the condition first and writes then; the barrier makes all creators meet in between.
-
-    All of them, so that it depends on no scheduling: nobody writes before everybody has looked.
-    """
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self._barrier = threading.Barrier(RACERS)
-
-    def create(self, key: str, data: bytes) -> CreateResult:
-        if self.head(key) is not None:
-            return CreateResult(CreateOutcome.EXISTS)
-        self._barrier.wait(300)  # for a probe that has fewer racers: an error, not a hang
-        self.put(key, data)
-        return CreateResult(CreateOutcome.CREATED)
-
-
-class Stale(LocalStore):
-    """Reads do not see new objects."""
-
-    def get(self, key: str, bytes_max: int | None = None) -> bytes | None:
-        return None
-
-
-class StaleListing(LocalStore):
-    """Listings do not see new objects."""
-
-    def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
-        return []
-
-
 @pytest.mark.parametrize(
-    ("store", "failing"),
+    ("lie", "failing"),
     [
-        (Overwriting, "one-winner"),
-        (Racing, "one-winner"),
-        (Stale, "read-after-write"),
-        (StaleListing, "list-after-write"),
+        (Lie.IGNORES_CONDITION, "one-winner"),
+        (Lie.SEVERAL_WIN, "one-winner"),
+        (Lie.OWN_SUCCESS_IS_TAKEN, "create"),
+        (Lie.STALE_READS, "read-after-write"),
+        (Lie.STALE_LISTS, "list-after-write"),
+        (Lie.LOSES_OBJECTS, "read-after-write"),
     ],
 )
-def test_a_store_that_breaks_its_promise_gets_no_log(
-    store: Callable[[Path], LocalStore], failing: str, tmp_path: Path
-) -> None:
-    checks = probe_store(store(tmp_path / "a"), SystemIds())
+def test_the_check_that_fails_is_named(lie: Lie, failing: str, tmp_path: Path) -> None:
+    checks = probe_store(LyingStore(LocalStore(tmp_path), {lie}), SystemIds())
     assert [check.name for check in checks if not check.ok] == [failing]
     assert checks[-1].name == failing
-    with pytest.raises(UnsupportedStoreError) as caught:
-        TxnLog.create(store(tmp_path / "b"))
-    assert caught.value.kind == "unsupported-store"
-    assert [info.key for info in LocalStore(tmp_path / "b").list("")] == []
+    assert LocalStore(tmp_path).list("") == []
 
 
-@pytest.mark.parametrize("store", [Overwriting, Stale])
-def test_a_process_does_not_write_to_an_unfit_store_but_reads(
-    store: Callable[[Path], LocalStore], tmp_path: Path
-) -> None:
-    TxnLog.create(tmp_path / "log").create_topic("t", NUMBERS)
-    (tmp_path / "same").symlink_to(tmp_path / "log")  # this process has not tried it under this name
-    before = LocalStore(tmp_path / "log").list("")
+def test_a_process_reads_from_an_unfit_store(tmp_path: Path) -> None:
+    TxnLog.create(tmp_path).create_topic("t", NUMBERS)
+    before = LocalStore(tmp_path).list("")
+    log = TxnLog.open(LyingStore(LocalStore(tmp_path), {Lie.IGNORES_CONDITION}))
+    assert log.read("t").read_all().num_rows == 0
     with pytest.raises(UnsupportedStoreError):
-        ensure_fit(store(tmp_path / "same"), SystemIds())
-    if store is Overwriting:
-        log = TxnLog.open(store(tmp_path / "same"))
-        assert log.read("t").read_all().num_rows == 0
-        with pytest.raises(UnsupportedStoreError):
-            log.create_topic("u", NUMBERS)
-    assert LocalStore(tmp_path / "log").list("") == before
+        log.create_topic("u", NUMBERS)
+    assert LocalStore(tmp_path).list("") == before
 
 
 def test_a_fit_store_passes_every_check_and_nothing_stays(tmp_path: Path) -> None:

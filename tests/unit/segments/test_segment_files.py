@@ -34,7 +34,7 @@ from txnformat.store.base import ObjectStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import RequestKind
-from txnformat.store.writer import Writer
+from txnformat.store.uploads import Writer
 from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord
 from txnlog_testing.stores.counting import CountingStore
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore

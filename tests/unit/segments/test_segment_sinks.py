@@ -12,7 +12,7 @@ from txnformat.errors import InternalError, StorageError
 from txnformat.segments.reader import SegmentFileReader
 from txnformat.segments.writer import SMALL_BYTES, SegmentFileWriter
 from txnformat.store.memory import MemoryStore
-from txnformat.store.writer import Writer
+from txnformat.store.uploads import Writer
 from txnlog import Producer, TxnLog
 
 KEY = "rows-00000000/data/00000000000000000002-00000000-0000-4000-8000-000000000000.parquet"

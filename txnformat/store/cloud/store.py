@@ -23,7 +23,7 @@ from txnformat.store.cloud.store_time import AskedTime
 from txnformat.store.cloud.upload import CloudWriter
 from txnformat.store.object_sizes import bytes_max as object_bytes_max
 from txnformat.store.secrets import hide_in
-from txnformat.store.writer import Writer
+from txnformat.store.uploads import Writer
 
 __all__ = ["CloudStore", "Root"]
 

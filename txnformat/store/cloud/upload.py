@@ -7,11 +7,13 @@ whether the name is taken. Names of data files are drawn at random and used once
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from txnformat.store.cloud.errors import RequestFailedError
-from txnformat.store.uploads import PART_BYTES, PARTS_IN_FLIGHT_MAX, PartedWriter
-from txnformat.store.writer import object_exists
+from txnformat.store.uploads import PART_BYTES, PARTS_IN_FLIGHT_MAX, PartedWriter, object_exists
+
+if TYPE_CHECKING:
+    from txnformat.store.cloud.store import CloudStore  # noqa: F401  # the parameter of the base class
 
 __all__ = ["CloudWriter"]
 

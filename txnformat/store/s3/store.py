@@ -29,7 +29,7 @@ from txnformat.store.s3.store_time import StoreTime
 from txnformat.store.s3.upload import S3Writer, checksum
 from txnformat.store.secrets import hide_in
 from txnformat.store.unfinished import UnfinishedUpload
-from txnformat.store.writer import Writer
+from txnformat.store.uploads import Writer
 
 __all__ = ["S3Store"]
 

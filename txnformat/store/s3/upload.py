@@ -14,8 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from txnformat.store.s3.errors import RequestFailedError
-from txnformat.store.uploads import CLOSE_ATTEMPTS_MAX, PARTS_IN_FLIGHT_MAX, PartedWriter
-from txnformat.store.writer import object_exists
+from txnformat.store.uploads import CLOSE_ATTEMPTS_MAX, PARTS_IN_FLIGHT_MAX, PartedWriter, object_exists
 
 if TYPE_CHECKING:
     from txnformat.store.s3.store import S3Store
