@@ -18,6 +18,7 @@ from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import RequestKind
 from txnlog import Consumer, Producer, TxnLog
 from txnlog_testing.stores.counting import CountingStore, RequestClass, RequestCounts
+from txnlog_testing.stores.latency import FarStore
 
 __all__ = ["PRICES", "WORKLOADS", "Bill", "Workload", "bill", "billed", "dollars", "embedded", "row"]
 
@@ -78,7 +79,7 @@ def dollars(per_second: Mapping[str, float], prices: Mapping[str, float] = PRICE
 
 def bill(workload: Workload) -> Bill:
     """Run a workload, and return what it costs. Preparing the log is not counted."""
-    store = CountingStore(MemoryStore())
+    store = CountingStore(FarStore(MemoryStore()))
     log, step = workload.begin(store)
     before = _metadata_bytes(store)
     with store.measure() as measured:

@@ -4,7 +4,8 @@ Layout (relative to the root)::
 
     _txnlog/format.json                      log id and format version, created once
     _txnlog/log/<20 digits>.json             commit entries, create-only
-    _txnlog/bundles/<20 digits>-<20 digits>  the bytes of the entries from the first to the last
+    _txnlog/bundles/<20 digits>-<20 digits>  the heads of the entries from the first to the last
+    _txnlog/payloads/<20 digits>-<20 digits> the same entries with their payloads
     _txnlog/snapshots/<20 digits>-<uuid>     state after an entry
     _txnlog/tables/<20 digits>-<uuid>.arrow  batch tables and segment lists
     _txnlog/latest                           hint, replaced
@@ -43,6 +44,7 @@ __all__ = [
     "FORMAT_KEY",
     "LATEST_KEY",
     "LOG_PREFIX",
+    "PAYLOAD_PREFIX",
     "PROBE_PREFIX",
     "SNAPSHOT_PREFIX",
     "TABLE_PREFIX",
@@ -101,11 +103,13 @@ __all__ = [
     "parse_entry_key",
     "parse_index_key",
     "parse_markers_key",
+    "parse_payloads_key",
     "parse_probe_key",
     "parse_runs_key",
     "parse_snapshot_key",
     "parse_table_key",
     "parse_txnindex_key",
+    "payloads_key",
     "place_of",
     "probe_key",
     "sidecar_key",
@@ -118,6 +122,7 @@ FORMAT_KEY = "_txnlog/format.json"
 LATEST_KEY = "_txnlog/latest"
 LOG_PREFIX = "_txnlog/log/"
 BUNDLE_PREFIX = "_txnlog/bundles/"
+PAYLOAD_PREFIX = "_txnlog/payloads/"
 SNAPSHOT_PREFIX = "_txnlog/snapshots/"
 TABLE_PREFIX = "_txnlog/tables/"
 BOUNDARY_PREFIX = "_txnlog/boundary/"
@@ -140,6 +145,7 @@ TOPIC_PATTERN = r"(?!_|\.{1,2}\Z)[A-Za-z0-9._-]{1,249}"
 _ENTRY = re.compile(r"_txnlog/log/([0-9]{20})\.json")
 _BOUNDARY = re.compile(r"_txnlog/boundary/([0-9]{20})")
 _BUNDLE = re.compile(r"_txnlog/bundles/([0-9]{20})-([0-9]{20})")
+_PAYLOADS = re.compile(r"_txnlog/payloads/([0-9]{20})-([0-9]{20})")
 _SNAPSHOT = re.compile(rf"_txnlog/snapshots/([0-9]{{20}})-({UUID_PATTERN})")
 _CONDEMNED = re.compile(rf"_txnlog/condemned/([0-9]{{20}})-({UUID_PATTERN})")
 _PROBE = re.compile(rf"_txnlog/probe/({UUID_PATTERN})")
@@ -276,6 +282,17 @@ def bundle_key(first: int, last: int) -> str:
 def parse_bundle_key(key: str) -> tuple[int, int] | None:
     """Return the bundle's first and last entry (both inclusive), or None when the key is not a bundle's."""
     match = _BUNDLE.fullmatch(key)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def payloads_key(first: int, last: int) -> str:
+    """Return the key of the payload bundle with entries ``first`` to ``last`` (both inclusive)."""
+    return f"{PAYLOAD_PREFIX}{first:020d}-{last:020d}"
+
+
+def parse_payloads_key(key: str) -> tuple[int, int] | None:
+    """Return the payload bundle's first and last entry (both inclusive), or None when the key is not that of one."""
+    match = _PAYLOADS.fullmatch(key)
     return (int(match[1]), int(match[2])) if match else None
 
 

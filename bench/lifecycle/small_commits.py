@@ -20,7 +20,7 @@ from txnformat.store.local import LocalStore
 from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import Producer, TxnLog
 from txnlog_testing.stores.counting import CountingStore
-from txnlog_testing.stores.latency import LatencyStore
+from txnlog_testing.stores.latency import FarStore, LatencyStore
 
 __all__ = ["BENCHMARKS", "COMMITS", "ROWS", "SCHEMA", "TOPIC", "rows_of", "write"]
 
@@ -40,8 +40,8 @@ def rows_of(commit: int) -> list[dict[str, Any]]:
 
 
 def write(root: Path, commits: int) -> None:
-    """Write a log of small commits by one process, with all that it does in the background."""
-    with TxnLog.create(root) as log:
+    """Write a log of small commits by one process, with all that it does in the background for readers that are far away."""
+    with TxnLog.create(FarStore(LocalStore(root))) as log:
         log.create_topic(TOPIC, SCHEMA)
         with Producer(log, "bench") as producer:
             for number in range(commits):
@@ -62,6 +62,7 @@ def read(root: Path, round_trip_ms: float) -> dict[str, float]:
         "processor_s": time.process_time() - processor,
         "rows": rows,
         "entry_gets": measured.counts.count(RequestKind.GET, KeyClass.ENTRY),
+        "payload_gets": measured.counts.count(RequestKind.GET, KeyClass.PAYLOADS),
         "requests": sum(measured.counts.requests.values()),
         "entries_with_rows": len({place.entry for place in places}),
         "payload_bytes": sum(file.size for file in log.state.files if file.place is not None),
@@ -93,19 +94,17 @@ def _measure(context: Context) -> Sequence[Measurement]:
     return [
         Measurement("small-commits-read", tuple(one["seconds"] for one in near), details),
         Measurement(
-            "small-commits-far", tuple(one["seconds"] for one in far), {"gets": far[0]["entry_gets"]}
+            "small-commits-far", tuple(one["seconds"] for one in far), {"requests": far[0]["requests"]}
         ),
-        Measurement("small-commits-gets", tuple(one["entry_gets"] for one in far), details),
+        Measurement(
+            "small-commits-gets", tuple(one["entry_gets"] + one["payload_gets"] for one in far), details
+        ),
     ]
 
 
-GETS_NOTE = (
-    "each entry with rows that no seal has taken yet is one GET, for entries are objects of their own; 16 are in flight at a time. A process seals after 1,024 of them, so this is the most for each "
-    "writer, however many commits there are. Objects that hold the rows of many entries would bring it down to one for each 8 MiB"
-)
 READ_NOTE = (
-    "the figure is wall time, taken while other work used both cores. The processor's seconds are in the kept results: the process decodes each embedded file on its own, which takes about 1.5 ms, and "
-    "the files of seals together"
+    "the figure is wall time on two cores with a load of 20 processes, each of which got a tenth of them: the read took 2.5 s of a processor. With little other work a read took 2.4 s, and 4.9 s at 30 ms a request. "
+    "The process decodes each embedded file on its own, which takes about 1.5 ms, and the files of seals together"
 )
 
 BENCHMARKS = (
@@ -133,13 +132,12 @@ BENCHMARKS = (
             ),
             Row(
                 key="small-commits-gets",
-                work=f"GETs of entries in a cold read of {COMMITS:,} commits of {ROWS} rows",
+                work=f"GETs of entries and payload bundles in a cold read of {COMMITS:,} commits of {ROWS} rows",
                 against="–",
                 figure="GETs",
-                target=2,
+                target=COMMITS // 50 + 2,
                 at_least=False,
                 digits=0,
-                note=GETS_NOTE,
             ),
         ),
         measure=_measure,

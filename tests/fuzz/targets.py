@@ -39,7 +39,7 @@ from txnformat.core.producers.ids import IdBlock
 from txnformat.core.records.chunks import Chunk
 from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot, state_digest
 from txnformat.core.transactions import abort_index
-from txnformat.core.wire.bundle import decode_bundle, encode_bundle
+from txnformat.core.wire.bundle import decode_bundle, decode_payloads, encode_bundle, encode_payloads
 from txnformat.core.wire.document import plain_json
 from txnformat.core.wire.entry_bytes import check_stored
 from txnformat.errors import TxnLogError
@@ -156,7 +156,8 @@ def _snapshot(data: bytes) -> None:
 def _keys(data: bytes) -> None:
     text = _text(data)
     parsers: Sequence[Callable[[str], object]] = (
-        *(keys.parse_entry_key, keys.parse_boundary_key, keys.parse_bundle_key, keys.parse_snapshot_key),
+        *(keys.parse_entry_key, keys.parse_boundary_key, keys.parse_bundle_key, keys.parse_payloads_key),
+        keys.parse_snapshot_key,
         *(
             keys.parse_table_key,
             keys.parse_data_key,
@@ -301,6 +302,7 @@ def targets() -> tuple[Target, ...]:
     objects, state = _history()
     entries, plain = _entries(), _plain_entries()
     bundle = encode_bundle([entries[0]] * 100) or b""
+    payloads = encode_payloads([entries[0]] * 10) or b""
     aborted = abort_index.encode(abort_index.AbortedTransaction(1, at, at + 5, at) for at in (5, 20, 90))
     hint = json.dumps({"entry": 5, "key": keys.snapshot_key(5, UUID)}).encode()
     block = json.dumps({"version": 1, "broker": 1, "block_start": "0", "block_end": "999"}).encode()
@@ -336,6 +338,7 @@ def targets() -> tuple[Target, ...]:
         Target("latest", [hint], changed_json, parse_hint),
         Target("snapshot", [encode_snapshot(state)], changed_bytes, _snapshot, SLOW),
         Target("bundle", [bundle], changed_bytes, lambda data: decode_bundle(data, "x")),
+        Target("payloads", [payloads], changed_bytes, lambda data: decode_payloads(data, "x", 10)),
         Target("aborted", [aborted], changed_bytes, lambda data: abort_index.decode(data)),
         Target("producer-ids", [block], changed_json, IdBlock.decode),
         Target("chunk", [chunk], changed_json, lambda data: Chunk.decode(data, name="x")),

@@ -25,7 +25,7 @@ from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot
 from txnformat.core.snapshot.state import encode_state
 from txnformat.core.state import LogState
 from txnformat.core.transactions.abort_index import AbortedTransaction, decode, encode
-from txnformat.core.wire.bundle import BUNDLE_ENTRIES, encode_bundle
+from txnformat.core.wire.bundle import BUNDLE_ENTRIES, PAYLOAD_SIZES, encode_bundle, encode_payloads
 from txnformat.core.wire.document import packed, plain_json
 from txnformat.core.wire.entry_bytes import encode_stored
 from txnformat.core.wire.small_documents import decode_condemned
@@ -33,7 +33,7 @@ from txnformat.errors import FormatError
 from txnformat.log import TxnLog
 from txnformat.persistent import replace
 from txnformat.protocol.follow import fold_bytes
-from txnformat.protocol.tail import usable_bundle
+from txnformat.protocol.tail import usable_bundle, usable_payloads
 from txnformat.store.local import LocalStore
 
 __all__ = ["CASES"]
@@ -78,6 +78,19 @@ def _make_lies(folder: Path) -> int:
     data = data[:-10_004] + struct.pack("<I", 2**32 - 1) + bytes(10_000)
     (folder / "object").write_bytes(data)
     return len(data)
+
+
+def _make_payload_lies(folder: Path) -> int:
+    data = encode_payloads([b"x" * 10_000] * PAYLOAD_SIZES[0]) or b""
+    data = data[:-10_004] + struct.pack("<I", 2**32 - 1) + bytes(10_000)
+    (folder / "object").write_bytes(data)
+    return len(data)
+
+
+def _fold_payloads(folder: Path) -> object:
+    """Take a payload bundle as a follower does."""
+    entries = usable_payloads((folder / "object").read_bytes(), 0, PAYLOAD_SIZES[0])
+    return "passed over" if entries is None else "taken"
 
 
 def _fold(folder: Path) -> object:
@@ -202,6 +215,7 @@ CASES = (
         _use_snapshot,
     ),
     Case("bundle-lies", "bundle: an entry of 4 GiB", _make_lies, _fold),
+    Case("payloads-lies", "payload bundle: an entry of 4 GiB", _make_payload_lies, _fold_payloads),
     *(
         Case(f"bundle-{key}", f"bundle: {what}", partial(_bundle, made), _fold)
         for key, what, made in (

@@ -29,6 +29,9 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
         "txnformat.core.records.batch_table:BATCHES_IN_ENTRY_MAX",
     ),
     "bundle of 100 entries; more are read one by one": ("txnformat.core.wire.bundle:BUNDLE_BYTES_MAX",),
+    "payload bundle of 10 or 100 entries; more are read by tens, or one by one": (
+        "txnformat.core.wire.bundle:BUNDLE_BYTES_MAX",
+    ),
     "partitions of one topic": ("txnformat.field_types:PARTITIONS_MAX",),
     "partitions of all topics of a log": ("txnformat.field_types:LOG_PARTITIONS_MAX",),
     "versions of one topic's schema": ("txnformat.field_types:SCHEMAS_MAX",),

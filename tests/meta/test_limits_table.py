@@ -22,6 +22,7 @@ ROWS = {
     "parse_index_key": "`.index`:",
     "parse_markers_key": "`.markers`:",
     "parse_runs_key": "`.runs`:",
+    "parse_payloads_key": "payload bundle:",
     "parse_probe_key": "probe:",
     "parse_snapshot_key": "snapshot:",
     "parse_table_key": "batch table:",

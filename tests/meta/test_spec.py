@@ -57,7 +57,14 @@ from txnformat.core.state import FEATURES
 from txnformat.core.subscriptions.operations import AckedPartition
 from txnformat.core.topics.schema import TopicSchema
 from txnformat.core.transactions import abort_index
-from txnformat.core.wire.bundle import BUNDLE_ENTRIES, decode_bundle, encode_bundle
+from txnformat.core.wire.bundle import (
+    BUNDLE_ENTRIES,
+    PAYLOAD_SIZES,
+    decode_bundle,
+    decode_payloads,
+    encode_bundle,
+    encode_payloads,
+)
 from txnformat.core.wire.document import encode_json
 from txnformat.core.wire.entry_bytes import encode_stored
 from txnformat.core.wire.small_documents import (
@@ -107,6 +114,15 @@ def test_every_example_is_accepted_by_the_code(block: Any) -> None:
                 values["from"],
                 values["from"] + BUNDLE_ENTRIES - 1,
             )
+        case "payloads":
+            values = json.loads(data)
+            entries = [b"{}"] * PAYLOAD_SIZES[-1]
+            written = encode_payloads(entries)
+            assert written is not None
+            assert values["entries"] == f"ten times the two bytes {entries[0].hex()}"
+            assert sha256_hex(written) == values["sha256"]
+            assert decode_payloads(written, values["key"], len(entries)) == entries
+            assert keys.parse_payloads_key(values["key"]) == (values["from"], values["from"] + 9)
         case "checksum":
             values = json.loads(data)
             assert encode_stored(values["plain"].encode()).decode() == values["document"]
@@ -162,6 +178,7 @@ def test_every_kind_of_example_is_there() -> None:
         "format",
         "latest",
         "bundle",
+        "payloads",
         "fields",
         "aborted",
         "keys",
@@ -277,6 +294,7 @@ def test_the_layout_is_what_the_keys_module_builds() -> None:
         keys.FORMAT_KEY,
         keys.entry_key(7),
         keys.bundle_key(7, 7),
+        keys.payloads_key(7, 7),
         keys.snapshot_key(7, UUID),
         keys.table_key(7, UUID),
         keys.LATEST_KEY,

@@ -39,6 +39,7 @@ class Kind(StrEnum):
     CONDEMNED = "list of a vacuum"
     UPLOAD = "unfinished upload"
     LOG = "entry, bundle or hint"
+    PAYLOADS = "payload bundle"
     VIEW = "version, checkpoint or manifest of a published view"
     FOREIGN = "foreign object"
 
@@ -60,6 +61,7 @@ class Why(StrEnum):
     SNAPSHOT_MISSING = "one of the two newest snapshots is missing or damaged"
     DONE = "none of its objects is left"
     OPEN = "some of its objects are left"
+    REPEATED = "readers have had the grace, and no row is in these entries alone"
     LEFT = "its process has ended: it was not written to for the grace"
     STRANGE = "not a key of txnlog"
 
@@ -186,6 +188,10 @@ class Judge:
         self._limits = limits
         self._sound = snapshots_sound
         self._views = views or Published()
+        places = (file.place for file in state.files)
+        self._embedded_from = min(
+            (place.entry for place in places if place is not None), default=state.entry + 1
+        )
         self._of_views = _Views(state, self._views, limits.old_entry)
         self._lists: list[_List] = []
         self._by_key: dict[str, _List] = {}
@@ -232,6 +238,13 @@ class Judge:
         elif keys.parse_probe_key(key) is not None:
             due = any(one.is_due_by_time for one in lists)
             self._unnamed(garbage, Kind.PROBE, key, size, due=due, known=bool(lists))
+        elif (entries := keys.parse_payloads_key(key)) is not None:
+            # Only a hint: who looks for it now reads the entries.
+            if entries[1] <= self._limits.old_entry and entries[1] < self._embedded_from:
+                rows.add(Fate.DELETED, Kind.PAYLOADS, Why.REPEATED, key, size)
+                garbage.delete.append(key)
+            else:
+                rows.add(Fate.KEPT, Kind.PAYLOADS, Why.LIVE, key, size)
         elif key in self._by_key:
             self._by_key[key].size = size
         elif not self._of_views.add(rows, garbage, key, size):

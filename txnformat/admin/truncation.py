@@ -72,6 +72,7 @@ class TruncatedKind(StrEnum):
 
     ENTRY = "entry"
     BUNDLE = "bundle"
+    PAYLOADS = "payload bundle"
     SNAPSHOT = "snapshot"
     BOUNDARY = "boundary"
     HINT = "hint"
@@ -229,6 +230,7 @@ class _Truncation:
             self._write_boundary(state, allowed)
             boundaries.append(highest := allowed.boundary)
             waits_until_ms = now_ms + BOUNDARY_AGE_MS_MIN
+        self._delete_payloads(end)
         self._delete_entries(entries, end)
         self._delete_snapshots(state, end)
         self._delete(
@@ -322,6 +324,16 @@ class _Truncation:
             "a hundred of them is too large for a bundle",
             {keys.entry_key(number): size for number, size in kept.items()},
         )
+
+    def _delete_payloads(self, end: int) -> None:
+        """Delete the payload bundles of entries that go, or are gone: also those that a writer that slept has created since."""
+        listed = self._requests.list(keys.PAYLOAD_PREFIX) if end else {}
+        old = {
+            key: size
+            for key, size in listed.items()
+            if (found := keys.parse_payloads_key(key)) is not None and found[0] < end
+        }
+        self._delete(TruncatedKind.PAYLOADS, "its entries are deleted", old)
 
     def _delete_snapshots(self, state: LogState, end: int) -> None:
         named = {one.key for one in state.checkpoints}

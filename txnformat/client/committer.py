@@ -37,7 +37,7 @@ from txnformat.core.intents import (
 from txnformat.core.lifecycle.idle import expirable
 from txnformat.core.lifecycle.vacuum import GRACE_MS_MIN
 from txnformat.core.operations import Cause, Expire, Operation, Seal, Spill
-from txnformat.core.state import LogState
+from txnformat.core.state import EMBEDDING, LogState
 from txnformat.errors import (
     ConflictError,
     InternalError,
@@ -58,7 +58,7 @@ from txnformat.protocol.pace import Pace
 from txnformat.protocol.sealing import merge_lists, seal_due, sealable, stable_ends, write_segments
 from txnformat.protocol.snapshots import snapshot_due, write_hint, write_snapshot
 from txnformat.protocol.spilling import log_ends, write_spill
-from txnformat.protocol.tail import bundle_due, write_bundles
+from txnformat.protocol.tail import bundle_due, payloads_due, write_bundles, write_payloads
 from txnformat.protocol.view import View, waited
 from txnformat.shield import shielded
 from txnformat.store.base import ObjectStore
@@ -370,14 +370,22 @@ class Committer:
         if landed and crosses(extents_before, view.state.extents, self.settings.seal_extents):
             self._background.start("growth", self._warn_of_growth)
         first = bundle_due(own)
-        if first is not None:
-            self._background.start("bundle", lambda: self._driver.run(write_bundles(first)))
+        has_payloads = EMBEDDING in view.state.features.reader and self.store.reads_in_flight > 1
+        due = payloads_due(own) if has_payloads else []
+        if first is not None or due:
+            self._background.start("bundle", lambda: self._write_bundles(first, due))
 
     def _warn_of_growth(self) -> None:
         view = self._view
         for one in growing(view.state, self.settings.seal_extents) if view is not None else ():
             place = f" of {one.topic}/{one.partition}" if one.topic else ""
             logger.warning("the log's state grows (%s%s): %s; %s", one.kind, place, one.cause, one.hint)
+
+    def _write_bundles(self, first: int | None, due: Sequence[tuple[int, int]]) -> None:
+        kept = recent_payloads(self.store).whole
+        self._driver.run(write_payloads(due, kept))
+        if first is not None:
+            self._driver.run(write_bundles(first, kept))
 
     def write_snapshot(self) -> None:
         """Write a snapshot of the newest state, name it in an entry, and let ``latest`` name it; nothing, if another process is faster. Requests: 1 entry and some 4 more."""

@@ -25,7 +25,7 @@ from txnformat.protocol.effects import (
     Steps,
     Times,
 )
-from txnformat.segments.payload import payload_of
+from txnformat.segments.payload import head_of, payload_of
 from txnformat.store.base import CreateOutcome, CreateResult, ObjectStore, make_durable
 from txnformat.store.recent import recent_payloads
 from txnformat.store.requests import RequestKind
@@ -105,10 +105,10 @@ class Driver:
         return result
 
     def _keep(self, key: str, data: bytes | None) -> None:
-        """Keep the payload of an entry for the readers of this process."""
+        """Keep an entry for the readers of this process, and for its bundles."""
         number = parse_entry_key(key) if data is not None and key.startswith(LOG_PREFIX) else None
         if number is not None and data is not None:
-            self._recent.keep(number, payload_of(data))
+            self._recent.keep(number, payload_of(data), head_of(data))
 
     def _simultaneous(self, requests: tuple[GetObject | ListObjects, ...]) -> list[Any]:
         def attempt(request: GetObject | ListObjects) -> Any:

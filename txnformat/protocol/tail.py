@@ -1,34 +1,48 @@
-"""Bundles of a hundred entries: reading what a listing shows through them, and writing them. Steps without IO.
+"""Bundles: reading what a listing shows through those of a hundred entries, and writing them and payload bundles. Steps without IO.
 
 A log is complete without any bundle, and a bad one does no harm: readers go back to the entries. So every failure to write one leaves the log as it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from txnformat import keys
 from txnformat.core.entry import decode_entry, sha256_hex
-from txnformat.core.wire.bundle import BUNDLE_ENTRIES, bundle_first, bundles_in, decode_bundle, encode_bundle
+from txnformat.core.wire.bundle import (
+    BUNDLE_ENTRIES,
+    PAYLOAD_SIZES,
+    bundle_first,
+    bundles_in,
+    decode_bundle,
+    decode_payloads,
+    encode_bundle,
+    encode_payloads,
+)
 from txnformat.core.wire.document import ZSTD_MAGIC, plain_bytes_max
 from txnformat.errors import CorruptDataError
 from txnformat.protocol.effects import CreateObject, GetObject, ReadClock, Steps, Times
 from txnformat.protocol.reads import list_keys, read_slots, simultaneous
-from txnformat.segments.payload import head_of
+from txnformat.segments.payload import head_of, payload_of, with_payload
 from txnformat.store.base import CreateOutcome
 
 __all__ = [
     "FILL_IN_MAX",
+    "KeptEntry",
     "Tail",
     "bundle_due",
     "bundle_key_of",
+    "no_entry_kept",
+    "payloads_due",
     "read_back",
     "read_tail",
     "usable_bundle",
+    "usable_payloads",
     "write_bundles",
+    "write_payloads",
 ]
 
 PIECE_BYTES = 256 * 1024
@@ -38,6 +52,14 @@ FILL_IN_MAX = 10
 
 TAIL_BATCH = 1_000
 """Listed entries fetched in one batch of simultaneous requests."""
+
+
+KeptEntry = Callable[[int], tuple[bytes, bytes] | None]
+"""Returns head and payload of an entry as this process has read or written it before; None: it has not, or has dropped it."""
+
+
+def no_entry_kept(entry: int) -> None:
+    """Return None, as a process that keeps no entries."""
 
 
 class Tail(NamedTuple):
@@ -66,12 +88,28 @@ def usable_bundle(data: object, first: int) -> list[bytes] | None:
         entries = decode_bundle(data, bundle_key_of(first))
     except CorruptDataError:
         return None
-    left = plain_bytes_max(len(data))
-    for entry in entries:
-        left -= _plain_bytes(entry, left)
+    return entries if _is_bounded(entries, len(data)) else None
+
+
+def usable_payloads(data: object, first: int, count: int) -> list[bytes] | None:
+    """Return the entries of the payload bundle of ``count`` that begins with ``first``; None as of :func:`usable_bundle`."""
+    if not isinstance(data, bytes):
+        return None
+    try:
+        entries = decode_payloads(data, keys.payloads_key(first, first + count - 1), count)
+    except CorruptDataError:
+        return None
+    return entries if _is_bounded([head_of(entry) for entry in entries], len(data)) else None
+
+
+def _is_bounded(heads: Iterable[bytes], size: int) -> bool:
+    """Return whether heads decompress to no more than one object of ``size`` bytes may."""
+    left = plain_bytes_max(size)
+    for head in heads:
+        left -= _plain_bytes(head, left)
         if left < 0:
-            return None
-    return entries
+            return False
+    return True
 
 
 def _plain_bytes(entry: bytes, most: int) -> int:
@@ -181,10 +219,10 @@ def bundle_due(own_entries: Iterable[int]) -> int | None:
     return bundle_first(max(completed)) if completed else None
 
 
-def write_bundles(newest: int) -> Steps[int]:
+def write_bundles(newest: int, kept: KeptEntry = no_entry_kept) -> Steps[int]:
     """Write the bundle that begins with entry ``newest``, and those of the last ten before it that are missing; return how many were written.
 
-    Requests: 1 LIST; for each missing bundle 100 GETs at once and 1 PUT. Raises StorageError.
+    ``kept``: entries that need not be fetched. Requests: 1 LIST; for each missing bundle 1 PUT, and a GET for each of the hundred entries that is not kept. Raises StorageError.
     """
     oldest = max(0, newest - FILL_IN_MAX * BUNDLE_ENTRIES)
     start_after = bundle_key_of(oldest - BUNDLE_ENTRIES) if oldest else None
@@ -192,24 +230,81 @@ def write_bundles(newest: int) -> Steps[int]:
     written = 0
     for first in range(newest, oldest - 1, -BUNDLE_ENTRIES):
         if bundle_key_of(first) not in present:
-            written += yield from _write(first)
+            written += yield from _write(first, kept)
     return written
 
 
-def _write(first: int) -> Steps[int]:
+def _write(first: int, kept: KeptEntry) -> Steps[int]:
     slots = range(first, first + BUNDLE_ENTRIES)
-    found = yield from read_slots(slots)
-    entries = [data for data in found if isinstance(data, bytes)]
+    found: dict[int, object] = {slot: whole[0] for slot in slots if (whole := kept(slot)) is not None}
+    missing = [slot for slot in slots if slot not in found]
+    if missing:
+        found |= zip(missing, (yield from read_slots(missing)), strict=True)
+    entries = [data for slot in slots if isinstance(data := found[slot], bytes)]
     # A hole or a broken link: deleted entries, some perhaps created again by a writer that slept. Not worth a bundle.
     if len(entries) != len(found) or not _is_chain(entries, first):
         return 0
-    data = encode_bundle(entries)
+    return (yield from _create(bundle_key_of(first), encode_bundle(entries)))
+
+
+def _create(key: str, data: bytes | None) -> Steps[int]:
+    """Create a bundle, unless its entries are too large for one; return how many were created."""
     if data is None:
         return 0
-    result = yield CreateObject(bundle_key_of(first), data)
+    result = yield CreateObject(key, data)
     if result.outcome is CreateOutcome.REFUSED:
         raise result.error
     return int(result.outcome is CreateOutcome.CREATED)
+
+
+def payloads_due(own_entries: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the payload bundles that this process has completed with ``own_entries``, small ones first: first entry and number of entries of each."""
+    own = set(own_entries)
+    return [
+        (entry + 1 - count, count)
+        for count in sorted(PAYLOAD_SIZES)
+        for entry in sorted(own)
+        if entry % count == count - 1
+    ]
+
+
+def write_payloads(due: Iterable[tuple[int, int]], kept: KeptEntry) -> Steps[int]:
+    """Write payload bundles; return how many were written.
+
+    The entries of one come from what the process has kept. A small one gets the others from their slots, a large one from small ones; one of a
+    hundred entries without any payload is not written, for a bundle has as much. Requests: 1 PUT for each, and 1 GET for each entry, or small bundle, that is not kept. Raises StorageError.
+    """
+    written = 0
+    for first, count in due:
+        slots = range(first, first + count)
+        found = {slot: with_payload(*whole) for slot in slots if (whole := kept(slot)) is not None}
+        missing = [slot for slot in slots if slot not in found]
+        if missing:
+            found |= yield from (
+                _from_slots(missing) if count == min(PAYLOAD_SIZES) else _from_small(missing)
+            )
+        entries = [found[slot] for slot in slots if slot in found]
+        if len(entries) < count or (count == BUNDLE_ENTRIES and not any(map(payload_of, entries))):
+            continue
+        written += yield from _create(keys.payloads_key(first, slots[-1]), encode_payloads(entries))
+    return written
+
+
+def _from_slots(slots: Sequence[int]) -> Steps[dict[int, bytes]]:
+    answers = yield from simultaneous(*(GetObject(keys.entry_key(slot)) for slot in slots))
+    return {slot: data for slot, data in zip(slots, answers, strict=True) if isinstance(data, bytes)}
+
+
+def _from_small(slots: Sequence[int]) -> Steps[dict[int, bytes]]:
+    count = min(PAYLOAD_SIZES)
+    firsts = sorted({slot - slot % count for slot in slots})
+    answers = yield from simultaneous(
+        *(GetObject(keys.payloads_key(first, first + count - 1)) for first in firsts)
+    )
+    found: dict[int, bytes] = {}
+    for first, data in zip(firsts, answers, strict=True):
+        found |= enumerate(usable_payloads(data, first, count) or (), first)
+    return found
 
 
 def _is_chain(entries: list[bytes], first: int) -> bool:

@@ -3,6 +3,7 @@
 Rules of this file:
 
 * A file of up to SMALL_FILE_BYTES is fetched whole, and kept while the reader is to open it again: its batches may be in many partitions.
+* Embedded files of many entries come out of payload bundles (:mod:`txnformat.reading.bundled`) where a request has a latency.
 * Where a request has a latency (``reads_in_flight`` of the store), the next files are fetched by threads, in the order in which they are
   opened. On a local disk a file is read when it is opened: handing it from thread to thread takes longer.
 * An error of a file that is fetched ahead is raised where this file is read. Nothing is compared or decoded ahead: the caller's thread does that.
@@ -25,8 +26,9 @@ import pyarrow as pa
 from txnformat.errors import StorageError
 from txnformat.forking import renew_after_fork
 from txnformat.persistent import Rows
+from txnformat.reading.bundled import BundledFiles
 from txnformat.segments.reader import SegmentFileReader
-from txnformat.segments.segment_object import SMALL_FILE_BYTES, is_small, read_range, tail_start
+from txnformat.segments.segment_object import SMALL_FILE_BYTES, is_small, tail_start
 from txnformat.store.base import ObjectStore
 from txnformat.types import FileRecord
 
@@ -56,10 +58,17 @@ class _Tail:
     """Gives what a thread has fetched, once; after that, and for what failed ahead for now, it asks the store."""
 
     def __init__(
-        self, store: ObjectStore, file: FileRecord, begun: Future[bytes] | None, *, again: bool
+        self,
+        store: ObjectStore,
+        file: FileRecord,
+        begun: Future[bytes] | None,
+        bundled: BundledFiles,
+        *,
+        again: bool,
     ) -> None:
         self._store = store
         self._file = file
+        self._bundled = bundled
         self._begun = begun
         self._again = again
 
@@ -73,7 +82,7 @@ class _Tail:
             except StorageError as error:
                 if not (self._again and error.transient):
                     raise
-        return read_range(self._store, self._file, start, length)
+        return self._bundled.read(self._store, self._file, start, length)
 
 
 class OpenFiles:
@@ -111,6 +120,7 @@ class OpenFiles:
         """Files that are expected,"""
         self._next: FileRecord | None = None
         """and the first of them."""
+        self._bundled = BundledFiles()
         self.renew()
         renew_after_fork(self)
 
@@ -119,6 +129,7 @@ class OpenFiles:
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._begun: OrderedDict[str, Future[bytes]] = OrderedDict()
+        self._bundled.renew()
 
     def __enter__(self) -> Self:
         return self
@@ -151,6 +162,7 @@ class OpenFiles:
                 key = file_of(number).key
                 self._uses[key] = self._uses.get(key, 0) + count - (key in self._shared)
             if self._ahead_max:
+                self._bundled.expect(map(file_of, files.tolist()))
                 self._queue.append(filter(self.is_at_hand, map(file_of, numbers.tolist())))
                 self._next = self._next or self._following()
 
@@ -191,6 +203,7 @@ class OpenFiles:
             }
             if len(wanted) < 2:
                 return
+            self._bundled.expect(wanted.values())
             while self._begun and len(self._begun) + len(wanted) > FETCHED_MAX:
                 self._begun.popitem(last=False)
             for file in list(wanted.values())[:FETCHED_MAX]:
@@ -227,7 +240,7 @@ class OpenFiles:
             schema,
             alone=alone,
             has_data=self._has_data,
-            fetch_tail=_Tail(self._store, file, begun, again=self._ahead is not None),
+            fetch_tail=_Tail(self._store, file, begun, self._bundled, again=self._ahead is not None),
         )
         weight = FOOTER_WEIGHT * file.footer_bytes + (file.size if self._has_data and is_small(file) else 0)
         return _Kept(reader, len(schema), weight)
@@ -286,7 +299,9 @@ class OpenFiles:
             self._pool = ThreadPoolExecutor(self._ahead_max, thread_name_prefix="txnlog-read")
         try:
             store = self._ahead or self._store
-            self._begun[file.key] = self._pool.submit(read_range, store, file, start, file.size - start)
+            self._begun[file.key] = self._pool.submit(
+                self._bundled.read, store, file, start, file.size - start
+            )
         except RuntimeError:  # no thread can be started: the interpreter shuts down
             self._stop()
 

@@ -40,7 +40,8 @@ TOO_LARGE = "object-too-large"
 """Kind of the error about an object that has more."""
 
 _SMALL = (keys.FORMAT_KEY, keys.LATEST_KEY, keys.BOUNDARY_PREFIX, keys.PROBE_PREFIX)
-_HINTS = (keys.LATEST_KEY, keys.BUNDLE_PREFIX, keys.SNAPSHOT_PREFIX)
+_BUNDLES = (keys.BUNDLE_PREFIX, keys.PAYLOAD_PREFIX)
+_HINTS = (keys.LATEST_KEY, *_BUNDLES, keys.SNAPSHOT_PREFIX)
 _SIDECARS = (".index", ".markers", ".txnindex")
 
 
@@ -50,7 +51,7 @@ def bytes_max(key: str) -> int:
         return ENTRY_BYTES_MAX
     if key.startswith(_SMALL):
         return SMALL_BYTES_MAX
-    if key.startswith(keys.BUNDLE_PREFIX):
+    if key.startswith(_BUNDLES):
         return BUNDLE_BYTES_MAX
     if key.startswith(keys.SNAPSHOT_PREFIX):
         return SNAPSHOT_BYTES_MAX

@@ -33,6 +33,8 @@ class KeyClass(StrEnum):
     FORMAT = "format"
     ENTRY = "entry"
     BUNDLE = "bundle"
+    PAYLOADS = "payloads"
+    """A payload bundle."""
     SNAPSHOT = "snapshot"
     TABLE = "table"
     BOUNDARY = "boundary"
@@ -51,6 +53,7 @@ class KeyClass(StrEnum):
 _PREFIXES = (
     (keys.LOG_PREFIX, KeyClass.ENTRY),
     (keys.BUNDLE_PREFIX, KeyClass.BUNDLE),
+    (keys.PAYLOAD_PREFIX, KeyClass.PAYLOADS),
     (keys.SNAPSHOT_PREFIX, KeyClass.SNAPSHOT),
     (keys.TABLE_PREFIX, KeyClass.TABLE),
     (keys.BOUNDARY_PREFIX, KeyClass.BOUNDARY),

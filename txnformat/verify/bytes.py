@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from txnformat import keys
 from txnformat.core.entry import decode_entry, sha256_hex
 from txnformat.core.operations import Checkpoint
-from txnformat.core.wire.bundle import BUNDLE_ENTRIES, decode_bundle
+from txnformat.core.wire.bundle import BUNDLE_ENTRIES, PAYLOAD_SIZES, decode_bundle, decode_payloads
 from txnformat.errors import CorruptDataError, FormatError, StorageError
+from txnformat.segments.payload import head_of, payload_problem
 from txnformat.types import ObjectRecord
 from txnformat.verify.report import ProblemKind, Record
 
-__all__ = ["check_bundle", "check_bytes", "decode_problem", "decoded", "present"]
+__all__ = [
+    "check_bundle",
+    "check_bytes",
+    "check_payloads",
+    "decode_problem",
+    "decoded",
+    "is_control",
+    "present",
+]
 T = TypeVar("T")
 
 BUNDLE_HINT = "delete it: it is not needed, the entries themselves are read instead"
@@ -114,3 +123,57 @@ def check_bundle(
             return False
     hashes.setdefault(first - 1, known[first - 1])
     return True
+
+
+def is_control(key: str) -> bool:
+    """Return whether a key is that of an entry, a bundle, a boundary or a list of condemned objects."""
+    bundles = (keys.parse_bundle_key, keys.parse_payloads_key)
+    parsers = (keys.parse_entry_key, keys.parse_boundary_key, *bundles, keys.parse_condemned_key)
+    return any(parse(key) is not None for parse in parsers)
+
+
+def check_payloads(
+    record: Record,
+    listed: Iterable[str],
+    last: int,
+    hashes: dict[int, str],
+    fetch: Callable[[Sequence[str]], Iterable[bytes | StorageError | None]],
+) -> None:
+    """Check the listed payload bundles of entries up to ``last`` (inclusive). ``hashes``: sha256 of each head as the chain has it."""
+    found = {key: entries for key in sorted(listed) if (entries := keys.parse_payloads_key(key)) is not None}
+    wanted = [key for key, entries in found.items() if entries[1] <= last]
+    for key, data in zip(wanted, fetch(wanted), strict=True):
+        if isinstance(data, StorageError):
+            record.add_error(ProblemKind.UNREADABLE, key, data)
+        elif data is not None:  # else deleted meanwhile; it is not needed
+            record.checked["bundles"] += 1
+            _check_payloads(record, key, found[key], data, hashes)
+
+
+def _check_payloads(
+    record: Record, key: str, entries: tuple[int, int], data: bytes, hashes: dict[int, str]
+) -> None:
+    first, count = entries[0], entries[1] - entries[0] + 1
+    if count not in PAYLOAD_SIZES or first % count:
+        record.add(ProblemKind.UNDECODABLE, key, "the key is not that of a payload bundle", hint=BUNDLE_HINT)
+        return
+    try:
+        found = decode_payloads(data, key, count)
+    except CorruptDataError as error:
+        record.add_error(ProblemKind.UNDECODABLE, key, error, BUNDLE_HINT)
+        return
+    for number, one in enumerate(found, first):
+        head = head_of(one)
+        expected, got = hashes.get(number), sha256_hex(head)
+        if expected is None:
+            continue  # an entry that is deleted: nothing reads this any more
+        problem = None if got == expected else got
+        if problem is None:
+            try:
+                problem = payload_problem(decode_entry(head, number).payload, one)
+            except FormatError:
+                continue  # the entry itself is told of
+        if problem is not None:
+            what = f"the payload bundle holds other bytes than entry {number} has"
+            record.add(ProblemKind.WRONG_HASH, key, what, expected, problem, BUNDLE_HINT)
+            return

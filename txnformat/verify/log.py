@@ -45,7 +45,7 @@ from txnformat.reading.stored_rows import stored_schema
 from txnformat.store.base import ObjectStore
 from txnformat.store.open import reopening
 from txnformat.types import ObjectRecord, SegmentRecord
-from txnformat.verify.bytes import check_bundle, decode_problem, decoded, present
+from txnformat.verify.bytes import check_bundle, check_payloads, decode_problem, decoded, is_control, present
 from txnformat.verify.chain import ChainCheck
 from txnformat.verify.copied_rows import Copied
 from txnformat.verify.deep_child import Asked
@@ -308,6 +308,8 @@ class _Verification:
                     {keys.entry_key(number) for number in range(bundles[key][0], bundles[key][1] + 1)},
                     f"its bytes, without a payload, are in {key} too",
                 )
+        fetch = partial(self._requests.parallel, "bundles", self._requests.fetch)
+        check_payloads(self._record, self._sizes, last, chain.hashes, fetch)
 
     def _check_tables(self) -> None:
         uses = list(self._references.tables.values())
@@ -501,7 +503,7 @@ class _Verification:
         """Count what no entry names: uploads under way or given up, snapshots that were not named, strange objects."""
         unnamed = {key: size for key, size in self._sizes.items() if key not in self._named}
         ours = {key for key in unnamed if _named_after(key) is not None}
-        strange = {key for key in unnamed.keys() - ours if not _is_control(key)}
+        strange = {key for key in unnamed.keys() - ours if not is_control(key)}
         if self._vacuumed:
             what = "objects that entries name and a vacuum has deleted"
             examples = tuple(sorted(self._vacuumed)[:EXAMPLES_MAX])
@@ -535,8 +537,3 @@ def _named_after(key: str) -> keys.ObjectName | None:
 def _sidecars(record: SegmentRecord) -> list[tuple[str, ObjectRecord]]:
     named = (("index", record.index), ("markers", record.markers), ("txnindex", record.txnindex))
     return [(kind, one) for kind, one in named if one is not None]
-
-
-def _is_control(key: str) -> bool:
-    parsers = (keys.parse_entry_key, keys.parse_boundary_key, keys.parse_bundle_key, keys.parse_condemned_key)
-    return any(parse(key) is not None for parse in parsers)

@@ -12,19 +12,21 @@ from tests.integration.producers.embedded_logs import SCHEMA, copy_of, rows, see
 from tests.model.groups import ManualClock
 from txnformat import keys
 from txnformat.core.lifecycle.truncation import LimitedBy
+from txnformat.core.wire.bundle import decode_payloads
 from txnformat.segments.payload import payload_of
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, RequestKind
 from txnformat.types import Outcome
 from txnlog import Producer, TxnLog
 from txnlog_testing.stores.counting import CountingStore
+from txnlog_testing.stores.latency import FarStore
 
 
 def old_log(*, seals: bool) -> tuple[ManualClock, MemoryStore, TxnLog]:
     """Return a log with 250 embedded transactions of a month ago, and two snapshots after them."""
     clock = ManualClock()
     store = MemoryStore(clock)
-    log = TxnLog.create(store, clock=clock)
+    log = TxnLog.create(FarStore(store), clock=clock)
     log.upgrade(embedding=True)
     log.create_topic("t", SCHEMA)
     with Producer(log, "p") as producer:
@@ -172,14 +174,54 @@ def test_a_certificate_waits_for_the_entries_that_may_have_the_rows() -> None:
     (status,) = log.erasures()
     assert status.is_complete, status.missing
     assert not _holds(store, b"row 7")
+    assert not [key for key in _payload_keys(store) if key < keys.payloads_key(200, 0)]
     assert 7 not in log.read("t").read_all()["n"].to_pylist()
+
+
+def _payload_keys(store: MemoryStore) -> list[str]:
+    return sorted(info.key for info in store.list(keys.PAYLOAD_PREFIX))
+
+
+def test_no_certificate_while_a_bundle_repeats_payloads_that_are_gone() -> None:
+    """A writer that slept creates a bundle after the truncation: the next vacuum finds it, and so does the certificate before that."""
+    clock, store, log = old_log(seals=True)
+    late = keys.payloads_key(10, 19)
+    repeated = store.get(late) or b""
+    assert _holds(store, b"row 7")
+    log.erase("t", where="n = 7", requested_by="me")
+    for number in range(100):
+        with Producer(log) as plain:
+            plain.send("t", rows(2_000 + number))
+    for _ in range(3):
+        clock.sleep(30 * 24 * 3600)
+        with Producer(log) as plain:
+            plain.send("t", rows(3_000))
+        log.maintain("seal")
+        for _ in range(2):
+            log.committer.write_snapshot()
+        log.truncate()
+        clock.sleep(3_601)
+        log.truncate()
+        log.vacuum(datetime.timedelta(hours=2))
+    assert (keys.parse_entry_key(_log_keys(store)[0]) or 0) > log.erasures()[0].rewritten_entry
+    store.put(late, repeated)
+    assert _holds(store, b"row 7")
+    (status,) = log.maintain("erasures").erasures
+    assert any("payload bundles" in one for one in status.missing), status.missing
+    assert not log.erasures()[0].is_complete
+    log.vacuum(datetime.timedelta(hours=2))
+    assert not _holds(store, b"row 7")
+    log.maintain("erasures")
+    assert log.erasures()[0].is_complete
 
 
 def _holds(store: MemoryStore, text: bytes) -> bool:
     """Return whether any object has the text of an embedded file's uncompressed page, or of a Parquet file."""
     for info in store.list(""):
         data = store.get(info.key) or b""
-        for part in (payload_of(data), data):
+        bundled = keys.parse_payloads_key(info.key)
+        parts = [data] if bundled is None else decode_payloads(data, info.key, bundled[1] - bundled[0] + 1)
+        for part in (*map(payload_of, parts), *parts):
             if (
                 part.startswith(b"PAR1")
                 and text.decode() in pq.read_table(pa.BufferReader(part))["text"].to_pylist()

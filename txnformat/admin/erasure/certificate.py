@@ -46,6 +46,8 @@ class _Seen:
     kept: KeptVersions
     oldest_entry: int | None
     """The first entry that is there, if entries may have payloads."""
+    oldest_payloads: int | None = None
+    """The first entry that a payload bundle has."""
     tables: frozenset[str] = frozenset()
     """Directories with a published table."""
 
@@ -123,9 +125,12 @@ def _look(committer: Committer, state: LogState, due: Sequence[ErasureState]) ->
     garbage = [key for key in sizes if keys.named_after(key) is not None and key not in live]
     entries = [number for number in map(keys.parse_entry_key, sizes) if number is not None]
     oldest = min(entries, default=None) if EMBEDDING in state.features.reader else None
+    bundles = [found[0] for found in map(keys.parse_payloads_key, sizes) if found is not None]
     names = (keys.delta_name(key) or keys.iceberg_name(key) for key in sizes if keys.is_of_view(key))
     tables = frozenset(name.directory for name in names if name is not None)
-    return _Seen(garbage, uploads, failure or failed, _kept(store), oldest, tables)
+    return _Seen(
+        garbage, uploads, failure or failed, _kept(store), oldest, min(bundles, default=None), tables
+    )
 
 
 def _uploads(requests: Requests, store: ObjectStore) -> tuple[Sequence[UnfinishedUpload], str]:
@@ -160,6 +165,11 @@ def _left(one: ErasureState, seen: _Seen) -> list[str]:
             f"entries {seen.oldest_entry} to {one.rewritten_entry} are still there, whose payloads may hold such records: truncations delete them "
             f"(`txnlog truncate`) when their rows are sealed and all entries below {bundle_first(one.rewritten_entry) + BUNDLE_ENTRIES} are old "
             "enough and have two snapshots behind them"
+        )
+    if seen.oldest_payloads is not None and seen.oldest_payloads <= one.rewritten_entry:
+        found.append(
+            f"payload bundles with entries from {seen.oldest_payloads} on are still there, which repeat payloads: truncations delete them with "
+            "their entries, and vacuums when these are older than the grace"
         )
     if seen.failure:
         found.append(f"unfinished uploads could not be listed: {seen.failure}")
