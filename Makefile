@@ -6,7 +6,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo demo-s3 demo-azure demo-cdc test quick check cover lint format types layers bench bench-scale bench-folds bench-open bench-compaction bench-scan cost memory mutations kill-rounds kafka-kills kafka-diff erasure limits fuzz power-cuts interrupts interrupt-points chaos chaos-pipeline simulate campaigns replay smoke-versions versions delta-tables engines docs screenshots changelog lock audit sbom release min-deps clean
+.PHONY: help setup demo demo-s3 demo-azure demo-cdc test quick check cover lint format types layers bench bench-scale bench-folds bench-open bench-compaction bench-scan cost memory mutations kill-rounds kafka-kills kafka-diff erasure limits fuzz power-cuts interrupts interrupt-points chaos chaos-pipeline simulate campaigns replay smoke-versions versions delta-tables engines native-s3a docs screenshots changelog lock audit sbom release min-deps clean
 
 ifdef PYTHON
 export PYTHON
@@ -146,6 +146,9 @@ delta-tables:  ## Published tables read, and attacked, by Delta on Spark: fetche
 
 engines:  ## Published tables read by every engine, Spark and DuckDB in environments of their own; writes the table of docs/engines.md (ARGS="duckdb" narrows, and writes nothing)
 	@$(RUN) --java -m tests.smoke.engines $(ARGS)
+
+native-s3a:  ## read_table of a log in a bucket, by Spark's own s3a connector: fetches its jars, several hundred megabytes at the first run
+	@$(RUN) --java -m tests.smoke.native_s3a
 
 min-deps:  ## The tests without Spark on the lowest versions that setup.cfg allows, in .venv-lowest (PYTEST_ARGS=)
 	@$(RUN) -m tests.lowest $(PYTEST_ARGS)

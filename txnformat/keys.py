@@ -20,10 +20,11 @@ Layout (relative to the root)::
     <name>-<8 hex>/_delta_log/<20 digits>.json            the topic as a Delta table: versions, create-only,
     <name>-<8 hex>/_delta_log/<20 digits>.checkpoint.parquet   checkpoints,
     <name>-<8 hex>/_delta_log/_last_checkpoint            and a hint, replaced
+    <name>-<8 hex>/data/_delta_log/…                      the same of the table with offsets, which has compacted files only
     <name>-<8 hex>/_iceberg/metadata/v<number>.metadata.json   the topic as an Iceberg table: versions, create-only,
     <name>-<8 hex>/_iceberg/metadata/snap-<snapshot>-<number>-<32 hex>.avro, <number>-<32 hex>.avro   manifest lists and manifests made for them,
     <name>-<8 hex>/_iceberg/metadata/version-hint.text    and a hint, replaced
-    _views/<format>/<20 digits>[.<number>].json  which versions of tables show one entry, create-only; "delta" or "iceberg"
+    _views/<format>/<20 digits>[.<number>].json  which versions of tables show one entry, create-only; "delta", "delta-offsets" or "iceberg"
 
 Names that come from a log are checked on read as on write: nothing in a log can lead outside its root.
 """
@@ -92,6 +93,7 @@ __all__ = [
     "manifest_name",
     "manifest_prefix",
     "named_after",
+    "offsets_location",
     "own_key",
     "parse_any_file_key",
     "parse_boundary_key",
@@ -156,16 +158,16 @@ _SIDECAR = re.compile(
     rf"[A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}}/segments/([0-9]{{20}})-({UUID_PATTERN})\.(index|runs|markers|txnindex)"
 )
 _TEMPORARY = re.compile(
-    rf"(?:_txnlog(?:/[a-z]+)?|[A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}}/(?:data|segments|_delta_log|_iceberg/metadata)|_views/(?:delta|iceberg))/\.tmp-{UUID_PATTERN}"
+    rf"(?:_txnlog(?:/[a-z]+)?|[A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}}/(?:data|segments|(?:data/)?_delta_log|_iceberg/metadata)|_views/(?:delta|delta-offsets|iceberg))/\.tmp-{UUID_PATTERN}"
 )
 _DELTA = re.compile(
-    r"([A-Za-z0-9.-][A-Za-z0-9._-]{0,248}-[0-9a-f]{8})/_delta_log/(?:([0-9]{20})\.(json|checkpoint\.parquet)|_last_checkpoint)"
+    r"([A-Za-z0-9.-][A-Za-z0-9._-]{0,248}-[0-9a-f]{8})/(data/)?_delta_log/(?:([0-9]{20})\.(json|checkpoint\.parquet)|_last_checkpoint)"
 )
 _ICEBERG = re.compile(
     r"([A-Za-z0-9.-][A-Za-z0-9._-]{0,248}-[0-9a-f]{8})/_iceberg/metadata/"
     r"(?:v([1-9][0-9]{0,17})\.metadata\.json|snap-([1-9][0-9]{0,17})-([1-9][0-9]{0,17})-[0-9a-f]{32}\.avro|([1-9][0-9]{0,17})-[0-9a-f]{32}\.avro|version-hint\.text)"
 )
-_MANIFEST = re.compile(r"_views/(delta|iceberg)/([0-9]{20})(?:\.([1-9][0-9]{0,5}))?\.json")
+_MANIFEST = re.compile(r"_views/(delta|delta-offsets|iceberg)/([0-9]{20})(?:\.([1-9][0-9]{0,5}))?\.json")
 _TOPIC = re.compile(TOPIC_PATTERN)
 
 
@@ -184,6 +186,8 @@ class DeltaName(NamedTuple):
     version: int
     """The hint has -1."""
     is_checkpoint: bool
+    has_offsets: bool = False
+    """It is of the table with offsets."""
 
 
 class IcebergName(NamedTuple):
@@ -378,13 +382,18 @@ def sidecar_key(directory: str, born: int, uuid: str, kind: str) -> str:
     return f"{directory}/segments/{born:020d}-{uuid}.{kind}"
 
 
+def offsets_location(directory: str) -> str:
+    """Return the directory of a topic's Delta table with offsets: that of its segment files, below the one of the other table."""
+    return f"{directory}/data"
+
+
 def delta_prefix(directory: str) -> str:
-    """Return what the keys of a topic's Delta log begin with."""
+    """Return what the keys of a Delta log begin with. ``directory``: the table's; a topic's own, or :func:`offsets_location`."""
     return f"{directory}/_delta_log/"
 
 
 def delta_version_key(directory: str, version: int) -> str:
-    """Return the key of a version (from 0) of the Delta table of the topic with this directory."""
+    """Return the key of a version (from 0) of the Delta table in a directory."""
     return f"{delta_prefix(directory)}{version:020d}.json"
 
 
@@ -408,7 +417,8 @@ def delta_name(key: str) -> DeltaName | None:
     match = _DELTA.fullmatch(key)
     if match is None:
         return None
-    return DeltaName(match[1], -1 if match[2] is None else int(match[2]), match[3] == "checkpoint.parquet")
+    version = -1 if match[3] is None else int(match[3])
+    return DeltaName(match[1], version, match[4] == "checkpoint.parquet", match[2] is not None)
 
 
 def iceberg_location(directory: str) -> str:
@@ -451,7 +461,7 @@ def iceberg_name(key: str) -> IcebergName | None:
 
 
 def manifest_prefix(format_: str) -> str:
-    """Return what the keys of the manifests of a format begin with; "delta" or "iceberg"."""
+    """Return what the keys of the manifests of a format begin with; "delta", "delta-offsets" or "iceberg"."""
     return f"{VIEWS_PREFIX}{format_}/"
 
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import pyarrow as pa
 
 from txnformat import keys
-from txnformat.admin.cleaning import dirty_ratio
 from txnformat.admin.compaction import (
     CompactedTopic,
     CompactionProgress,
     compact,
 )
+from txnformat.admin.compaction.cleaning import dirty_ratio
 from txnformat.admin.describe import (
     LogDescription,
     PartitionOffsets,
@@ -850,7 +850,8 @@ class TxnLog(LogReads):
         *topics : str
             If none is named: all, but those with columns that the format does not have.
         format : str
-            "delta", or "iceberg", which needs the extra ``iceberg``.
+            "delta"; "iceberg", which needs the extra ``iceberg``; or "delta-offsets": the columns ``_partition``, ``_offset`` and ``_timestamp`` besides, of compacted files only, up to
+            the last entry below which all files of these topics are compacted. Nothing is sealed or written anew for it.
         rebuild : bool
             State all of each table anew, in one version: after another program has changed it.
 
@@ -891,7 +892,7 @@ class TxnLog(LogReads):
         entry : int, optional
             The entry of the publication; by default the newest one.
         format : str
-            "delta" or "iceberg".
+            "delta", "delta-offsets" or "iceberg".
 
         Raises
         ------

@@ -31,7 +31,6 @@ from txnformat.admin.prepared import PreparedTransaction
 from txnformat.client.committer import operation_of
 from txnformat.clock import waited_ms
 from txnformat.consumers.group_offsets import OffsetSource
-from txnformat.core.groups.decide import commit_offsets
 from txnformat.core.intents import (
     Acks,
     Action,
@@ -44,10 +43,8 @@ from txnformat.core.intents import (
 )
 from txnformat.core.operations import InitProducer
 from txnformat.core.records.batch_table import BATCHES_IN_ENTRY_MAX
-from txnformat.core.state import LogState, TopicState
-from txnformat.core.subscriptions.decide import acknowledge
+from txnformat.core.state import TopicState
 from txnformat.core.topics.cleanup import keeps_latest
-from txnformat.core.transactions.state import TransactionalIdState
 from txnformat.errors import (
     CommitStateUnknownError,
     ConflictError,
@@ -65,7 +62,7 @@ from txnformat.persistent import replace
 from txnformat.types import Outcome
 from writers.accumulator import Inbox
 from writers.chunks import LargeValue
-from writers.inputs import AckSource, TransactionInputs
+from writers.inputs import AckSource, TransactionInputs, check_acks, check_offsets
 from writers.producer_ids import next_producer_id
 from writers.settings import Buffer, ProducerSettings
 from writers.staging import Staging
@@ -75,8 +72,6 @@ from writers.transaction import Call, ProducerStatus, Unsettled
 __all__ = ["DISTRIBUTIONS_MAX", "UNNAMED_MS_MAX", "Session"]
 
 T = TypeVar("T")
-
-_CheckInput = Callable[[LogState, ProducerRef, TransactionalIdState | None], object]
 
 logger = logging.getLogger("txnlog")
 
@@ -304,24 +299,13 @@ class Session:
 
         Requests: none; before it raises 1 GET, and what it takes to end transactions whose time is over.
         """
-        self._check_input(lambda state, ref, owner: commit_offsets(state, offsets, ref, owner))
+        check_offsets(self._log, self._identity(), offsets)
         self._inputs.add(offsets, source)
 
     def acknowledge(self, acks: Acks, source: AckSource) -> None:
         """Take acknowledgements for the next entry, with the checks and requests of :meth:`send_offsets`."""
-        every = (*self._inputs.acks(), acks)
-        self._check_input(lambda state, ref, owner: acknowledge(state, every, ref, owner))
+        check_acks(self._log, self._identity(), (*self._inputs.acks(), acks))
         self._inputs.acknowledge(acks, source, self._identity())
-
-    def _check_input(self, check: _CheckInput) -> None:
-        ref = self._identity()
-        name, state = ref.transactional_id or "", self._log.state
-        try:
-            check(state, ref, state.transactional_ids.get(name))
-        except TxnLogError:
-            # A dead instance may be the reason, and nothing else might ever end its transaction.
-            state = self._log.transactions.end_expired_if_permitted()
-            check(state, ref, state.transactional_ids.get(name))
 
     def prepare(self) -> PreparedTransaction:
         """Write what is left, and let the transaction wait for its outcome, in one entry."""

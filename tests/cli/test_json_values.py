@@ -90,6 +90,8 @@ ui --port 0 --for 0s
 describe none
 transactions describe none
 import kafka none
+import delta jobs none
+import parquet jobs none
 export kafka none
 """.strip().splitlines()
 """In this order, on one log."""

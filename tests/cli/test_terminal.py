@@ -44,6 +44,8 @@ SHOWN = {
     "produce": ["produce", "t", "FILE"],
     "consume": ["consume", "t", "--from", "0:0", "--to", "0:3"],
     "import kafka": ["import", "kafka", EVIL],
+    "import delta": ["import", "delta", EVIL, "t"],
+    "import parquet": ["import", "parquet", EVIL, "t"],
     "export kafka": ["export", "kafka", f"t={EVIL}"],
     "offsets": ["offsets"],
     "transactions list": ["transactions", "list"],

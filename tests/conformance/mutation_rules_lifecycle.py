@@ -17,7 +17,7 @@ READ_COMPACTED = (
     ("TransactionTest", "testReadCommittedWithReadCompacted"),
     ("TransactionTest", "testReadCommittedWithCompaction"),
 )
-LATEST, SWEEP = "txnformat/reading/latest.py", "txnformat/admin/cleaning.py"
+LATEST, SWEEP = "txnformat/reading/latest.py", "txnformat/admin/compaction/cleaning.py"
 FOLD, REMOVAL = "txnformat/core/lifecycle/fold.py", "txnformat/core/lifecycle/removal.py"
 GARBAGE = "txnformat/admin/garbage.py"
 

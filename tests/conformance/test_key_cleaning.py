@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance.cases import case
-from txnformat.admin import cleaning
+from txnformat.admin.compaction import cleaning
 from txnformat.core.invariants import check_whole
 from txnformat.core.lifecycle.offset_map import SLOT_BYTES
 from txnformat.core.records.state import PartitionState

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import ast
 import importlib
+import io
+import tokenize
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("pyspark_txnlog", "spark_datasource", "txnformat", "txnlog", "txnlog_testing", "writers")
+PRODUCT = ("pyspark_txnlog", "spark_datasource", "txnformat", "txnlog", "writers")
+PACKAGES = tuple(sorted((*PRODUCT, "txnlog_testing")))
+CODE_LINES_MAX = 400
+"""Of a module of the product: comments, docstrings and blank lines are not counted."""
+
 LINES_MAX = 500
+"""Of every file, the test kit and tests too: docstrings are not counted."""
+
 MODULES_MAX = 20
 
 FILES = sorted(
@@ -61,8 +69,8 @@ def test_every_package_is_there_and_typed(package: str) -> None:
     assert (ROOT / package / "py.typed").is_file()
 
 
-def _docstring_lines(source: str) -> int:
-    """Return how many lines of a file are strings that stand alone: docstrings of modules, functions and fields."""
+def _docstring_lines(source: str) -> set[int]:
+    """Return the lines of a file that are strings that stand alone: docstrings of modules, functions and fields."""
     lines: set[int] = set()
     for node in ast.walk(ast.parse(source)):
         if (
@@ -71,14 +79,44 @@ def _docstring_lines(source: str) -> int:
             and isinstance(node.value.value, str)
         ):
             lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    return len(lines)
+    return lines
+
+
+_NO_CODE = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+}
+
+
+def _code_lines(source: str) -> set[int]:
+    """Return the lines of a file that hold code."""
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in _NO_CODE:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return lines - _docstring_lines(source)
 
 
 @pytest.mark.parametrize("path", FILES, ids=str)
 def test_no_file_is_longer_than_500_lines_without_its_docstrings(path: Path) -> None:
     source = (ROOT / path).read_text(encoding="utf-8")
-    count = len(source.splitlines()) - _docstring_lines(source)
+    count = len(source.splitlines()) - len(_docstring_lines(source))
     assert count <= LINES_MAX, f"{path} has {count} lines: split it by concept"
+
+
+def test_comments_docstrings_and_blank_lines_are_no_code() -> None:
+    source = '"""Text\nof two lines."""\n\n# why\nx = """a\nb"""  # what\n\ndef f():\n    """Text."""\n    return x\n'
+    assert _code_lines(source) == {5, 6, 8, 10}
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.parts[0] in PRODUCT], ids=str)
+def test_no_module_of_the_product_has_more_than_400_lines_of_code(path: Path) -> None:
+    count = len(_code_lines((ROOT / path).read_text(encoding="utf-8")))
+    assert count <= CODE_LINES_MAX, f"{path} has {count} lines of code: split it by concept"
 
 
 @pytest.mark.parametrize("path", PUBLIC, ids=str)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.property.cut_histories import read_records, small_pieces
 from tests.property.random_writer import snapshot_of
 from tests.rounds import rounds
-from txnformat.admin import cleaning
+from txnformat.admin.compaction import cleaning
 from txnformat.core.invariants import check_whole
 from txnformat.core.lifecycle.offset_map import SLOT_BYTES
 from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot

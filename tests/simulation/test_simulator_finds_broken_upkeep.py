@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from tests.simulation.broken_rules import expect_found
-from txnformat.admin import cleaning, compaction, garbage, truncation
+from txnformat.admin import garbage, truncation
+from txnformat.admin.compaction import call as compaction
+from txnformat.admin.compaction import cleaning
 from txnformat.admin.erasure import call, certificate, rewriting
 from txnformat.core import decide
 from txnformat.core import fold as apply_module

@@ -47,6 +47,7 @@ KINDS = {
     "empty": "empty",
 }
 """The topics of the table, each with its case."""
+PLACES = ("_partition", "_offset", "_timestamp")
 WRITTEN_ANEW = ("evolved schema", "nested")
 """Topics of which some records are no Parquet files, or files of an older schema: a publication writes these first."""
 
@@ -76,12 +77,16 @@ class Published(NamedTuple):
     log: TxnLog
     delta: ViewTable
     iceberg: ViewTable
+    offsets: ViewTable
+    """Of the same records, after a compaction."""
     copied: int
-    """Bytes of records that both publications wrote."""
+    """Bytes of records that the publications of both formats wrote."""
 
-    def expected(self) -> pa.Table:
-        """Return the topic as the log shows it at the tables' entry."""
-        return self.log.read("t", isolation="snapshot", version_as_of=self.delta.entry).read_all()
+    def expected(self, *, with_offsets: bool = False) -> pa.Table:
+        """Return the topic as the log shows it at the entry of its tables."""
+        table = self.offsets if with_offsets else self.delta
+        names = [*self.log.state.topic("t").schema.arrow_schema.names, *(PLACES if with_offsets else ())]
+        return self.log.read("t", isolation="snapshot", version_as_of=table.entry, columns=names).read_all()
 
 
 class Outcome(NamedTuple):
@@ -97,6 +102,8 @@ class Engine(NamedTuple):
 
     name: str
     read: Callable[[Mapping[str, Published], Path], Read]
+    with_offsets: bool = False
+    """It reads the tables with offsets."""
 
 
 def checksums(table: pa.Table) -> dict[str, str]:
@@ -130,7 +137,11 @@ def published(folder: Path) -> dict[str, Published]:
         assert copied == 0 or kind in WRITTEN_ANEW, (kind, copied)
         delta, iceberg = log.published_tables()["t"], log.published_tables(format="iceberg")["t"]
         assert delta.entry == iceberg.entry
-        found[kind] = Published(log, delta, iceberg, copied)
+        log.compact("t", min_lag_ms=0)
+        log.publish("t", format="delta-offsets")
+        offsets = log.published_tables(format="delta-offsets")["t"]
+        assert offsets.entry >= delta.entry
+        found[kind] = Published(log, delta, iceberg, offsets, copied)
     return found
 
 
@@ -149,8 +160,8 @@ def each(read: Callable[[Published], pa.Table]) -> Callable[[Mapping[str, Publis
     return reads
 
 
-def _deltalake(one: Published) -> DeltaTable:
-    return DeltaTable(path_of(one.delta), version=one.delta.version)
+def _deltalake(table: ViewTable) -> DeltaTable:
+    return DeltaTable(path_of(table), version=table.version)
 
 
 def _from_pandas(frame: Any, like: pa.Table) -> pa.Table:
@@ -178,19 +189,16 @@ def _duckdb(format_: str) -> Callable[[Mapping[str, Published], Path], Read]:
 
 
 def _spark(
-    format_: str, pyspark: str, settings: Mapping[str, str]
+    format_: str, pyspark: str, settings: Mapping[str, str], *, with_offsets: bool = False
 ) -> Callable[[Mapping[str, Published], Path], Read]:
     def reads(topics: Mapping[str, Published], folder: Path) -> Read:
-        tables = [
-            {
-                "path": path_of(one.delta if format_ == "delta" else one.iceberg),
-                "options": {"versionAsOf": one.delta.version}
-                if format_ == "delta"
-                else {"snapshot-id": one.iceberg.snapshot_id},
-                "out": str(folder / str(number)),
-            }
-            for number, one in enumerate(topics.values())
-        ]
+        tables = []
+        for number, one in enumerate(topics.values()):
+            table = one.offsets if with_offsets else one.delta if format_ == "delta" else one.iceberg
+            options = (
+                {"versionAsOf": table.version} if format_ == "delta" else {"snapshot-id": table.snapshot_id}
+            )
+            tables.append({"path": path_of(table), "options": options, "out": str(folder / str(number))})
         told = spark(pyspark, settings, {"format": format_, "tables": tables}, folder)["told"]
         return _written(told, topics, lambda number: folder / str(number))
 
@@ -267,10 +275,20 @@ ENGINES = (
         _spark("delta", DELTA_PYSPARK, DELTA_SETTINGS),
     ),
     Engine(
+        "the same, with offsets",
+        _spark("delta", DELTA_PYSPARK, DELTA_SETTINGS, with_offsets=True),
+        with_offsets=True,
+    ),
+    Engine(
         f"Iceberg on Spark (Iceberg {ICEBERG_JARS.rpartition(':')[2]}, Spark {ICEBERG_PYSPARK})",
         _spark("iceberg", ICEBERG_PYSPARK, ICEBERG_SETTINGS),
     ),
-    Engine(f"deltalake {version('deltalake')}", each(lambda one: _deltalake(one).to_pyarrow_table())),
+    Engine(f"deltalake {version('deltalake')}", each(lambda one: _deltalake(one.delta).to_pyarrow_table())),
+    Engine(
+        f"deltalake {version('deltalake')}, with offsets",
+        each(lambda one: _deltalake(one.offsets).to_pyarrow_table()),
+        with_offsets=True,
+    ),
     Engine(
         f"Polars {version('polars')}, Delta",
         each(
@@ -286,7 +304,9 @@ ENGINES = (
     Engine(f"pyiceberg {version('pyiceberg')}", each(lambda one: opened(one.iceberg).scan().to_arrow())),
     Engine(
         f"pandas {version('pandas')}, by deltalake",
-        each(lambda one: _from_pandas(_deltalake(one).to_pandas(types_mapper=pd_arrow), one.expected())),
+        each(
+            lambda one: _from_pandas(_deltalake(one.delta).to_pandas(types_mapper=pd_arrow), one.expected())
+        ),
     ),
     Engine(
         f"pandas {version('pandas')}, by pyiceberg",
@@ -302,11 +322,11 @@ def pd_arrow(type_: pa.DataType) -> Any:
     return pandas.ArrowDtype(type_)
 
 
-def outcome(one: Published, read: pa.Table | str) -> Outcome:
+def outcome(one: Published, read: pa.Table | str, *, with_offsets: bool = False) -> Outcome:
     """Hold what an engine read against the log."""
     if isinstance(read, str):
         return Outcome(None, read)
-    wanted = one.expected()
+    wanted = one.expected(with_offsets=with_offsets)
     if len(read) != len(wanted):
         return Outcome(None, f"{len(read)} records, of {len(wanted)}")
     found, right = checksums(read), checksums(wanted)
@@ -383,7 +403,9 @@ def main(names: Sequence[str]) -> int:
             own = folder / f"engine-{number}"
             own.mkdir()
             read = engine.read(topics, own)
-            outcomes[engine.name] = {kind: outcome(topics[kind], read[kind]) for kind in KINDS}
+            outcomes[engine.name] = {
+                kind: outcome(topics[kind], read[kind], with_offsets=engine.with_offsets) for kind in KINDS
+            }
             print(
                 engine.name,
                 {kind: one.reason or one.rows for kind, one in outcomes[engine.name].items()},

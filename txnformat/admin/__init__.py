@@ -1,8 +1,7 @@
 """A log described, measured and maintained; tools for what belongs to other clients.
 
 * ``describe`` and ``history`` describe; ``metrics``, ``group_metrics`` and ``prometheus`` measure. They change nothing.
-* ``maintenance`` runs the tasks of ``txnlog maintain``, once or round after round. Start reading here. The tasks: ``compaction`` (with
-  ``compaction_policy`` and ``cleaning``), ``retention`` with ``trimming``, ``vacuum`` with ``garbage``, ``truncation``, ``erasure``.
+* ``maintenance`` runs the tasks of ``txnlog maintain``, once or round after round. Start reading here. The tasks: ``compaction``, ``retention`` with ``trimming``, ``vacuum`` with ``garbage``, ``truncation``, ``erasure``.
 * ``transactions``, ``groups``, ``subscriptions`` and ``prepared`` act for an operator: they end transactions, set positions, move subscriptions.
 * ``topics`` deletes topics.
 

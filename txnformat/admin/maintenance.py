@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple, Self
 
 from txnformat.admin.compaction import CompactedTopic, compact_topic, seal_and_list
-from txnformat.admin.compaction_policy import is_left_alone
+from txnformat.admin.compaction.policy import is_left_alone
 from txnformat.admin.erasure.certificate import certify
 from txnformat.admin.erasure.status import ErasureStatus
 from txnformat.admin.garbage import Fate, VacuumReport

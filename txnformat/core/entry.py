@@ -122,8 +122,7 @@ def listed(operation: Operation) -> int:
         return max(partitions, len(operation.segments), len(operation.replaced_lists))
     if isinstance(operation, Replace):
         return max(sum(len(one.partitions) for one in operation.segments), len(operation.lists))
-    values = (getattr(operation, name) for name in operation.__struct_fields__)
-    longest = max((len(value) for value in values if type(value) is tuple), default=0)
+    longest = max([len(value) for value in structs.astuple(operation) if type(value) is tuple], default=0)
     if isinstance(operation, CreateTopic | AlterTopic):
         return max(longest, json_field_count(operation.fields))
     return longest

@@ -26,7 +26,8 @@ from txnformat.reading.pruning import may_match_plan
 from txnformat.reading.row_groups import narrowed, row_groups_of, without_rest
 from txnformat.reading.stored_rows import StoredRun, Wanted, stored_schema
 from txnformat.segments.ahead import ahead
-from txnformat.segments.reader import WINDOW_BYTES, SegmentFileReader, SegmentRead, load_together
+from txnformat.segments.joint_reads import load_together
+from txnformat.segments.reader import WINDOW_BYTES, SegmentFileReader, SegmentRead
 from txnformat.store.base import ObjectStore
 from txnformat.types import FileRecord
 

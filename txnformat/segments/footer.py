@@ -1,7 +1,7 @@
 """Parquet footers of segment files, decoded without the risk that a decoder in C++ ends the process. Pure.
 
 An attacker may have written all that is read here, behind a hash that fits. So the footer itself never reaches
-pyarrow: :func:`decode_footer` checks it, and :func:`encode_footer` makes another for the row groups and columns that are
+pyarrow: :func:`decode_footer` checks it, and :func:`~txnformat.segments.footer_encoding.encode_footer` makes another for the row groups and columns that are
 read, of values that were checked. Statistics are decoded here, too.
 """
 
@@ -49,6 +49,7 @@ from txnformat.segments.thrift_compact import (
 )
 
 __all__ = [
+    "MAGIC",
     "NO_FOOTER",
     "TAIL_BYTES",
     "Chunk",
@@ -56,7 +57,6 @@ __all__ = [
     "Footer",
     "FooterError",
     "decode_footer",
-    "encode_footer",
 ]
 
 TAIL_BYTES = 8
@@ -484,28 +484,3 @@ def _encode_metadata(found: Struct) -> tuple[bytes, bytes]:
             parts += [field_header(I64, number, before), zigzag(found[number])]
             before = number
     return b"".join(head), b"".join(parts)
-
-
-def encode_footer(shape: Shape, groups: Sequence[tuple[int, Sequence[Chunk]]]) -> bytes:
-    """Return a footer for pyarrow.
-
-    ``shape``: of the columns that are read (:meth:`Shape.part`). ``groups``: number of rows, and the chunks of the shape's leaves
-    in their order.
-    """
-    parts = [
-        shape.head,
-        b"\x16",
-        zigzag(sum(rows for rows, _ in groups)),
-        b"\x19",
-        list_header(STRUCT, len(groups)),
-    ]
-    for rows, chunks in groups:
-        parts += [b"\x19", list_header(STRUCT, len(chunks))]
-        size = 0
-        for chunk in chunks:
-            parts += [b"\x26\x08\x1c", chunk.metadata, b"\0\0"]
-            size += chunk.uncompressed
-        parts += [b"\x16", zigzag(size), b"\x16", zigzag(rows), STOP]
-    parts.append(shape.tail)
-    data = b"".join(parts)
-    return data + len(data).to_bytes(4, "little") + MAGIC

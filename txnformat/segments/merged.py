@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
-from txnformat.segments.footer import Chunk, encode_footer
+from txnformat.segments.footer import Chunk
+from txnformat.segments.footer_encoding import encode_footer
 from txnformat.segments.footer_shape import Shape
 
 __all__ = ["Part", "merged", "parquet_file"]

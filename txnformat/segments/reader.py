@@ -4,14 +4,14 @@ The footer is compared with its hash before it is parsed, every column chunk wit
 (files of other writers that have none: with Parquet's page checksums while decoding).
 
 A hash says that the bytes are those that the log names, not that they are harmless. So pyarrow gets no footer but one
-that was made here (:mod:`txnformat.segments.footer`), no page that was not looked at (:mod:`txnformat.segments.pages`), and no more than
+that was made here (:mod:`txnformat.segments.footer_encoding`), no page that was not looked at (:mod:`txnformat.segments.pages`), and no more than
 WHOLE_BYTES_MAX at a time: row groups that decode to more are read by rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, chain, groupby, islice
+from itertools import chain, islice
 from typing import Any
 
 import pyarrow as pa
@@ -19,8 +19,9 @@ import pyarrow.parquet as pq
 
 from txnformat.errors import CorruptDataError, InvalidInputError, repr_of
 from txnformat.segments.ahead import ahead
-from txnformat.segments.footer import Chunk, ChunkStatistics, FooterError, encode_footer
-from txnformat.segments.merged import Part, merged, parquet_file
+from txnformat.segments.footer import Chunk, ChunkStatistics, FooterError
+from txnformat.segments.footer_encoding import encode_footer
+from txnformat.segments.merged import parquet_file
 from txnformat.segments.pages import whole_values, with_values
 from txnformat.segments.pages_ahead import Looked, look_at_pages
 from txnformat.segments.ranged_file import RangedFile, joined
@@ -29,7 +30,7 @@ from txnformat.segments.windows import Asked, Checked, Later, Parts, Window
 from txnformat.store.base import ObjectStore
 from txnformat.types import FileRecord
 
-__all__ = ["WINDOW_BYTES", "SegmentFileReader", "SegmentRead", "load_together"]
+__all__ = ["WINDOW_BYTES", "SegmentFileReader", "SegmentRead"]
 
 WINDOW_BYTES = 8 * 1024 * 1024
 """Compressed bytes that are fetched and decoded in one go; at least one row group."""
@@ -51,9 +52,6 @@ SIDE_BY_SIDE_BYTES = 2 * 1024 * 1024
 
 JOINED_BYTES_MAX = 1024 * 1024
 """Where ranges must end for pyarrow to get them as one piece of memory: opening a small file in Python takes as long as decoding it."""
-
-TOGETHER_BYTES = 128 * 1024
-"""Stored bytes of a read, on the average, up to which several are decoded together: that copies them."""
 
 WINDOWS_AHEAD = 2
 """Windows on their way while the caller works on the one before them."""
@@ -82,7 +80,7 @@ class SegmentFileReader:
         has_data: bool = True,
         fetch_tail: Fetch | None = None,
     ) -> None:
-        self._object = SegmentObject(store, file, schema, has_data=has_data, fetch_tail=fetch_tail)
+        self.object = SegmentObject(store, file, schema, has_data=has_data, fetch_tail=fetch_tail)
         self._file = file
         self._schema = schema
         self._threads = threads
@@ -117,7 +115,7 @@ class SegmentFileReader:
     def start(self, row_groups: Sequence[int], columns: Sequence[str], batch_rows_max: int) -> SegmentRead:
         """Return a read of which nothing but the footer was fetched; parameters and errors are those of :meth:`read`."""
         columns = tuple(columns)  # what is known of them is kept by this object
-        known = self._object.footer().shape.columns
+        known = self.object.footer().shape.columns
         unknown = [name for name in columns if name not in known]
         if unknown:
             raise InvalidInputError(
@@ -174,7 +172,7 @@ class SegmentFileReader:
         self, row_groups: Sequence[int], column: str
     ) -> tuple[pa.DataType, list[ChunkStatistics | None]] | None:
         """Return a column's type in the file, and its statistics by row group. None for a column that is nested."""
-        footer = self._object.footer()
+        footer = self.object.footer()
         type_ = self._schema.field(column).type
         if type_.num_fields:
             return None
@@ -183,21 +181,21 @@ class SegmentFileReader:
         try:
             return type_, [footer.statistics(group, leaf) for group in row_groups]
         except FooterError as error:
-            raise self._object.refused(error) from error
+            raise self.object.refused(error) from error
 
     def check_row_groups(self, row_groups: Sequence[int]) -> None:
         """Raise CorruptDataError about row groups that the file does not have."""
-        known = len(self._object.footer().groups)
+        known = len(self.object.footer().groups)
         for group in row_groups:
             if not 0 <= group < known:
-                raise self._object.corrupt(
+                raise self.object.corrupt(
                     "a row group that the log names is not there", f"below {known}", group
                 )
 
     def check_records(self, claimed: int, held: int) -> None:
         """Raise CorruptDataError if row groups hold fewer records than the log claims."""
         if held < claimed:
-            raise self._object.corrupt(
+            raise self.object.corrupt(
                 "the number of records in a segment file differs from the log", claimed, held
             )
 
@@ -209,17 +207,17 @@ class SegmentFileReader:
 
     def row_group_rows(self, row_group: int) -> int:
         """Return the number of records of a row group."""
-        return self._object.footer().groups[row_group].rows
+        return self.object.footer().groups[row_group].rows
 
     def row_group_counts(self) -> list[int]:
         """Return the number of records of every row group, in order."""
-        return [group.rows for group in self._object.footer().groups]
+        return [group.rows for group in self.object.footer().groups]
 
     def chunk_bytes(self) -> int:
         """Return the bytes of all column chunks together."""
         names = self._schema.names
-        groups = range(len(self._object.footer().groups))
-        return sum(chunk.length for group in groups for chunk in self._chunks(group, names))
+        groups = range(len(self.object.footer().groups))
+        return sum(chunk.length for group in groups for chunk in self.chunks(group, names))
 
     def _counts(self, row_groups: Sequence[int], batch_rows_max: int) -> Iterator[pa.RecordBatch]:
         for group in row_groups:
@@ -230,17 +228,17 @@ class SegmentFileReader:
                 yield pa.RecordBatch.from_struct_array(nothing)
                 left -= count
 
-    def _chunks(self, group: int, columns: Sequence[str]) -> list[Chunk]:
+    def chunks(self, group: int, columns: Sequence[str]) -> list[Chunk]:
         """Return the chunks of columns in a row group."""
         known = self._known(columns).chunks
         found = known.get(group)
         if found is None:
-            footer = self._object.footer()
+            footer = self.object.footer()
             leaves = footer.shape.columns
             try:
                 found = [footer.chunk(group, leaf) for name in columns for leaf in leaves[name]]
             except FooterError as error:
-                raise self._object.refused(error) from error
+                raise self.object.refused(error) from error
             known[group] = found
         return found
 
@@ -248,7 +246,7 @@ class SegmentFileReader:
         """Return what is known of columns: the last ones are kept, for they are asked for several times."""
         known = self._asked  # other threads may ask for other columns
         if known is None or known.columns is not columns:
-            shape = self._object.footer().shape
+            shape = self.object.footer().shape
             leaves = [shape.leaves[leaf] for name in columns for leaf in shape.columns[name]]
             schema = pa.schema([self._schema.field(name) for name in columns])
             known = self._asked = Asked(columns, leaves, schema, {})
@@ -262,7 +260,7 @@ class SegmentFileReader:
         chunks: list[Chunk] = []
         size = decoded = 0
         for group in row_groups:
-            found = self._chunks(group, columns)
+            found = self.chunks(group, columns)
             more = more_decoded = 0
             for chunk, leaf in zip(found, described, strict=True):
                 values = chunk.num_values
@@ -315,9 +313,9 @@ class SegmentFileReader:
         return self._decode(*window, columns, looked)
 
     def _fetch(self, groups: Sequence[int], columns: Sequence[str]) -> dict[int, bytes]:
-        shape = self._object.footer().shape
+        shape = self.object.footer().shape
         leaves = [leaf for name in columns for leaf in shape.columns[name]]
-        return self._object.fetch_chunks(leaves, {group: self._chunks(group, columns) for group in groups})
+        return self.object.fetch_chunks(leaves, {group: self.chunks(group, columns) for group in groups})
 
     def _look(
         self,
@@ -327,11 +325,11 @@ class SegmentFileReader:
         at_once_max: int | None = None,
     ) -> Looked | None:
         """Look at the pages of columns, before a decoder gets them: :func:`~txnformat.segments.pages_ahead.look_at_pages`."""
-        chunks = [(group, self._chunks(group, columns)) for group in groups]
+        chunks = [(group, self.chunks(group, columns)) for group in groups]
         try:
             return look_at_pages(ranges, chunks, self._known(columns).leaves, at_once_max=at_once_max)
         except FooterError as error:
-            raise self._object.refused(error) from error
+            raise self.object.refused(error) from error
 
     def _looked(self, ranges: dict[int, bytes], groups: Sequence[int], columns: Sequence[str]) -> Looked:
         looked = self._look(ranges, groups, columns)
@@ -343,10 +341,8 @@ class SegmentFileReader:
     ) -> Any:
         """Return pyarrow's reader of a file that has these row groups and columns only."""
         rows = [self.row_group_rows(group) for group in groups]
-        chunks = [self._chunks(group, columns) for group in groups]
-        footer = encode_footer(
-            self._object.footer().shape.part(columns), list(zip(rows, chunks, strict=True))
-        )
+        chunks = [self.chunks(group, columns) for group in groups]
+        footer = encode_footer(self.object.footer().shape.part(columns), list(zip(rows, chunks, strict=True)))
         end = max(start + len(data) for start, data in ranges.items())
         if end <= JOINED_BYTES_MAX:
             file, metadata = pa.BufferReader(joined([*ranges.items(), (end, footer)])), None
@@ -354,7 +350,7 @@ class SegmentFileReader:
             file = pa.PythonFile(RangedFile(self._file.key, self._file.size, ranges), mode="r")
             metadata = pq.read_metadata(pa.BufferReader(footer))
         numbered = [name for name in columns if name in looked.numbered]
-        return parquet_file(file, metadata, numbered, checks_pages=not self._object.has_checksums)
+        return parquet_file(file, metadata, numbered, checks_pages=not self.object.has_checksums)
 
     def _decode(
         self, ranges: dict[int, bytes], groups: Sequence[int], columns: Sequence[str], looked: Looked
@@ -367,7 +363,7 @@ class SegmentFileReader:
         with _Decoding(self):
             parquet = self._opened(ranges, groups, columns, looked)
             table = parquet.reader.read_row_groups(list(range(len(groups))), use_threads=False)
-        self._check_decoded(table, sum(self.row_group_rows(group) for group in groups), columns, looked)
+        self.check_decoded(table, sum(self.row_group_rows(group) for group in groups), columns, looked)
         if not looked.numbered:
             return table
         with _Decoding(self):
@@ -401,20 +397,21 @@ class SegmentFileReader:
             if batch is None:
                 break
             done += batch.num_rows
-            self._check_decoded(batch, batch.num_rows, columns, looked)
+            self.check_decoded(batch, batch.num_rows, columns, looked)
             yield batch
         if done != self.row_group_rows(group):
-            raise self._object.corrupt(
+            raise self.object.corrupt(
                 "row groups of a segment file differ from its footer", self.row_group_rows(group), done
             )
 
     def not_decoded(self, error: BaseException) -> CorruptDataError:
         """Return what to raise about what a decoder raised."""
-        return self._object.corrupt("row groups of a segment file cannot be decoded", "Parquet", error)
+        return self.object.corrupt("row groups of a segment file cannot be decoded", "Parquet", error)
 
-    def _check_decoded(
+    def check_decoded(
         self, found: pa.Table | pa.RecordBatch, rows: int, columns: Sequence[str], looked: Looked
     ) -> None:
+        """Raise CorruptDataError about decoded rows that have another number, or other columns, than the footer says."""
         schema = found.schema
         if found.num_rows == rows and not looked.numbered and schema.equals(self._known(columns).schema):
             return
@@ -424,7 +421,7 @@ class SegmentFileReader:
             for name, type_ in zip(schema.names, schema.types, strict=True)
         ]
         if found.num_rows != rows or schema.names != list(columns) or types != wanted:
-            raise self._object.corrupt(
+            raise self.object.corrupt(
                 "row groups of a segment file differ from its footer", rows, found.num_rows
             )
 
@@ -435,7 +432,7 @@ class SegmentRead:
     Call :meth:`load` or :func:`load_together`, then :meth:`batches`, once.
     """
 
-    __slots__ = ("_batch_rows_max", "_columns", "_first", "_reader", "_row_groups", "_window", "_windows")
+    __slots__ = ("_batch_rows_max", "_row_groups", "_window", "_windows", "columns", "first", "reader")
 
     def __init__(
         self,
@@ -444,19 +441,19 @@ class SegmentRead:
         columns: Sequence[str],
         batch_rows_max: int,
     ) -> None:
-        self._reader = reader
+        self.reader = reader
         self._row_groups = row_groups
-        self._columns = columns
+        self.columns = columns
         self._batch_rows_max = batch_rows_max
         self._windows = reader._windows(row_groups, columns) if columns else iter(())
         self._window = next(self._windows, None)
-        self._first: _Loaded | Checked = None
+        self.first: _Loaded | Checked = None
 
     @property
     def decoded_bytes(self) -> int:
         """Bytes that what comes first decodes to, about: as the footer says before it was checked, as its pages say after that."""
-        if isinstance(self._first, Checked):
-            return self._first.looked.decoded
+        if isinstance(self.first, Checked):
+            return self.first.looked.decoded
         return 0 if self._window is None else self._window.decoded
 
     @property
@@ -466,89 +463,37 @@ class SegmentRead:
 
     def check(self) -> None:
         """Fetch what comes first, and check it."""
-        if self._window is not None and self._first is None:
-            self._first = self._reader._checked(self._window, self._columns)
+        if self._window is not None and self.first is None:
+            self.first = self.reader._checked(self._window, self.columns)
 
     def load(self) -> None:
         """Fetch, check and decode what comes first, as far as that was not done."""
         if self._window is None:
             return
-        alone = self._reader._alone
-        if self._first is None:
-            self._first = self._reader._load(self._window, self._columns, alone=alone)
-        elif isinstance(self._first, Checked):
-            self._first = self._reader._decoded(self._first, self._columns, alone=alone)
+        alone = self.reader._alone
+        if self.first is None:
+            self.first = self.reader._load(self._window, self.columns, alone=alone)
+        elif isinstance(self.first, Checked):
+            self.first = self.reader._decoded(self.first, self.columns, alone=alone)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Return the batches, in order; the next windows are on their way meanwhile."""
-        if not self._columns:
-            return self._reader._counts(self._row_groups, self._batch_rows_max)
+        if not self.columns:
+            return self.reader._counts(self._row_groups, self._batch_rows_max)
         windows = self._windows
         following = list(islice(windows, 1))
-        if self._first is not None or not following:  # else all windows are alike
+        if self.first is not None or not following:  # else all windows are alike
             self.load()
-        first = () if self._window is None else (self._window if self._first is None else self._first,)
-        self._first = None
-        return self._reader._batches(chain(first, following, windows), self._columns, self._batch_rows_max)
+        first = () if self._window is None else (self._window if self.first is None else self.first,)
+        self.first = None
+        return self.reader._batches(chain(first, following, windows), self.columns, self._batch_rows_max)
 
-    def _alike(self) -> tuple[object, ...] | None:
+    def alike(self) -> tuple[object, ...] | None:
         """Return what reads have in common that are decoded together; None: this one is not."""
-        if not isinstance(self._first, Checked):
+        if not isinstance(self.first, Checked):
             return None
-        shape = self._reader._object.footer().shape.part(self._columns)
-        return (id(shape), self._columns, *self._first.looked.numbered)
-
-
-def load_together(reads: Sequence[SegmentRead], bytes_max: int) -> None:
-    """Do what :meth:`SegmentRead.load` does of several reads, and decode them in as few calls of the decoder as possible.
-
-    Row groups of a Parquet file stand for themselves: those of several files are decoded as if they were one's.
-    ``bytes_max``: that decode to so many bytes (inclusive), and at least the first; the others are decoded when their batches are asked for. Raises as :meth:`SegmentRead.load`.
-    """
-    for read in reads:
-        read.check()
-    sizes = accumulate(read.decoded_bytes for read in reads)
-    begun = [
-        read
-        for number, (read, size) in enumerate(zip(reads, sizes, strict=True))
-        if size <= bytes_max or not number
-    ]
-    for alike, found in groupby(begun, SegmentRead._alike):
-        several = list(found)
-        if (
-            alike is None
-            or len(several) == 1
-            or len(several) * TOGETHER_BYTES < sum(read.stored_bytes for read in several)
-            or not _decode_as_one(several)
-        ):
-            for read in several:
-                read.load()
-
-
-def _decode_as_one(reads: Sequence[SegmentRead]) -> bool:
-    """Decode what comes first of reads that are alike. False: that failed; decoding one by one finds the file that is to blame."""
-    columns, first = reads[0]._columns, reads[0]._reader
-    looked = reads[0]._first.looked
-    parts = []
-    for read in reads:
-        counts = [read._reader.row_group_rows(group) for group in read._first.groups]
-        chunks = [read._reader._chunks(group, columns) for group in read._first.groups]
-        parts.append(Part(read._first.ranges, list(zip(counts, chunks, strict=True))))
-    whole = merged(parts, first._object.footer().shape.part(columns))
-    checks_pages = not all(read._reader._object.has_checksums for read in reads)
-    try:
-        parquet = parquet_file(pa.BufferReader(whole), None, looked.numbered, checks_pages=checks_pages)
-        groups = sum(len(part.groups) for part in parts)
-        table = parquet.reader.read_row_groups(list(range(groups)), use_threads=False)
-        first._check_decoded(table, sum(part.rows for part in parts), columns, looked)
-        done = 0
-        for read, part in zip(reads, parts, strict=True):
-            rows = table.slice(done, part.rows)
-            read._first = whole_values(rows, WHOLE_BYTES_MAX) if looked.numbered else rows
-            done += part.rows
-    except (pa.ArrowException, OSError, ValueError, CorruptDataError):
-        return False
-    return True
+        shape = self.reader.object.footer().shape.part(self.columns)
+        return (id(shape), self.columns, *self.first.looked.numbered)
 
 
 class _Decoding:

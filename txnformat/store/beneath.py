@@ -21,9 +21,20 @@ from itertools import chain, islice
 from operator import methodcaller
 from typing import Any, TypeVar
 
-from txnformat.errors import StorageError
+from txnformat.arguments import is_utf8
+from txnformat.errors import InvalidInputError, StorageError
+from txnformat.keys import TEMPORARY_PREFIX
 
-__all__ = ["Tree", "Way", "identity", "nothing_there", "read_exactly", "read_whole"]
+__all__ = [
+    "Tree",
+    "Way",
+    "identity",
+    "is_key_part",
+    "nothing_there",
+    "path_beneath",
+    "read_exactly",
+    "read_whole",
+]
 
 _READ_BYTES = 1 << 20
 """Bytes of one read of a file that has another size than it had."""
@@ -220,3 +231,20 @@ def read_whole(file: int, size: int, most: int) -> bytes | int:
         if count > most:
             return count
     return b"".join(parts)
+
+
+def path_beneath(root: str, key: str) -> str:
+    """Return the path of an object. Raises InvalidInputError (``invalid-key``): the key is none."""
+    if "\0" in key or not all(map(is_key_part, key.split("/"))):
+        raise InvalidInputError(
+            f"{key!r} is not a key",
+            kind="invalid-key",
+            hint=f"keys are relative, without empty parts, '.', '..' or parts beginning {TEMPORARY_PREFIX}",
+        )
+    return f"{root}/{key}"
+
+
+def is_key_part(name: str) -> bool:
+    """Return whether ``name`` can be one component of a key."""
+    # Without a text there is a file name that is not UTF-8, or a lone surrogate.
+    return bool(name) and name not in (".", "..") and not name.startswith(TEMPORARY_PREFIX) and is_utf8(name)

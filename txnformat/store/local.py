@@ -32,13 +32,22 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from txnformat.arguments import is_utf8
 from txnformat.clock import Clock, Ids, SystemClock, SystemIds
 from txnformat.errors import InvalidInputError, NotFoundError, StorageError
 from txnformat.forking import generation
+from txnformat.keys import TEMPORARY_PREFIX
 from txnformat.shield import shielded
 from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo, check_range, too_large
-from txnformat.store.beneath import Tree, Way, identity, nothing_there, read_exactly, read_whole
+from txnformat.store.beneath import (
+    Tree,
+    Way,
+    identity,
+    is_key_part,
+    nothing_there,
+    path_beneath,
+    read_exactly,
+    read_whole,
+)
 from txnformat.store.directories import Directories
 from txnformat.store.object_sizes import bytes_max as object_bytes_max
 from txnformat.store.posix import LINK_NOT_APPLIED, Posix, storage_error
@@ -46,9 +55,6 @@ from txnformat.store.unfinished import UnfinishedUpload, temporary_files
 from txnformat.store.uploads import Writer, object_exists, writer_ended
 
 __all__ = ["TEMPORARY_PREFIX", "LocalStore"]
-
-TEMPORARY_PREFIX = ".tmp-"
-"""How the names of files in the making begin. No component of a key may begin so."""
 
 PATHS_KEPT = 64
 """Paths of keys that were asked for last."""
@@ -307,7 +313,7 @@ class LocalStore:
             below = key + "/"
             if start_after is not None and below <= start_after and not start_after.startswith(below):
                 return  # neither a file nor a directory of this name has anything to list
-            if not key.startswith(prefix) or not _is_key_part(entry.name):
+            if not key.startswith(prefix) or not is_key_part(entry.name):
                 return
             size: int | None = None
             # Another process may delete it between the scan and the stat; then it is not there.
@@ -336,20 +342,11 @@ class LocalStore:
         """Return the path of ``key``; a key that is none never reaches the file system."""
         path = self._paths.get(key)  # of a file its end is read first, and then parts of it
         if path is None:
-            path = self._new_path(key)
+            path = path_beneath(self._root, key)
             if len(self._paths) >= PATHS_KEPT:
                 self._paths.clear()
             self._paths[key] = path
         return path
-
-    def _new_path(self, key: str) -> str:
-        if "\0" in key or not all(map(_is_key_part, key.split("/"))):
-            raise InvalidInputError(
-                f"{key!r} is not a key",
-                kind="invalid-key",
-                hint=f"keys are relative, without empty parts, '.', '..' or parts beginning {TEMPORARY_PREFIX}",
-            )
-        return f"{self._root}/{key}"
 
     def _readable_path(self, key: str) -> str:
         if self._poison is not None and key in self._doubtful_keys:
@@ -552,9 +549,3 @@ class _LocalWriter(Writer):
 
     def __del__(self) -> None:
         self.abort()
-
-
-def _is_key_part(name: str) -> bool:
-    """Return whether ``name`` can be one component of a key."""
-    # Without a text there is a file name that is not UTF-8, or a lone surrogate.
-    return bool(name) and name not in (".", "..") and not name.startswith(TEMPORARY_PREFIX) and is_utf8(name)

@@ -11,9 +11,7 @@ it is the newest, a change of it that still decodes and fits shows only once a n
 
 from __future__ import annotations
 
-import logging
-import sys
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from typing import TypeVar
@@ -43,14 +41,13 @@ from txnformat.protocol.follow import empty_state, parse_hint
 from txnformat.protocol.tail import bundle_key_of
 from txnformat.reading.stored_rows import stored_schema
 from txnformat.store.base import ObjectStore
-from txnformat.store.open import reopening
-from txnformat.types import ObjectRecord, SegmentRecord
-from txnformat.verify.bytes import check_bundle, check_payloads, decode_problem, decoded, is_control, present
+from txnformat.types import ObjectRecord
+from txnformat.verify.all_files import check_files
+from txnformat.verify.bytes import check_bundle, check_payloads, decode_problem, decoded, present
 from txnformat.verify.chain import ChainCheck
 from txnformat.verify.copied_rows import Copied
 from txnformat.verify.deep_child import Asked
-from txnformat.verify.deep_files import NoProcessError, check_apart
-from txnformat.verify.files import RESTORE_TABLE, check_patiently, check_table, size_of_unlisted
+from txnformat.verify.files import RESTORE_TABLE, check_table, size_of_unlisted
 from txnformat.verify.live import Live
 from txnformat.verify.overtaken import without_overtaken
 from txnformat.verify.references import FileUse, References
@@ -63,13 +60,11 @@ from txnformat.verify.sidecars import (
     check_markers,
     check_spill,
     check_txnindex,
+    sidecars_of,
 )
+from txnformat.verify.unnamed import count_unnamed, named_after
 
 __all__ = ["verify_log"]
-
-EXAMPLES_MAX = 5
-
-logger = logging.getLogger("txnlog")
 
 T = TypeVar("T")
 
@@ -145,7 +140,7 @@ class _Verification:
         self._check_spills(chain)
         self._check_segments(chain)
         self._check_files()
-        self._count_orphans(boundary)
+        count_unnamed(self._record, self._sizes, self._named, self._vacuumed, boundary)
         return VerifyReport(
             self._store.url,
             chain.log_id,
@@ -275,7 +270,7 @@ class _Verification:
         told = [
             (name.born, key)
             for key in self._sizes
-            if (name := _named_after(key)) is not None and name.born > last
+            if (name := named_after(key)) is not None and name.born > last
         ]
         missing = keys.entry_key(last + 1)
         found = self._requests.fetch(missing)
@@ -371,7 +366,7 @@ class _Verification:
                 decode = partial(decode_leaf, leaf=leaf, directories=self._directories)
                 self._check_list(leaf.record, decode, is_live)
         uses = list(self._references.segments.values())
-        wanted = [(use, kind, named) for use in uses for kind, named in _sidecars(use.record)]
+        wanted = [(use, kind, named) for use in uses for kind, named in sidecars_of(use.record)]
         self._named |= {named.key for _, _, named in wanted}
         fetched = self._requests.parallel(
             "sidecars", self._requests.fetch, [named.key for _, _, named in wanted]
@@ -450,7 +445,12 @@ class _Verification:
         self._named |= self._references.files.keys()
         named = self._references.files.items()
         uses = [use for key, use in named if key in self._sizes or not self._may_lack(use)]
-        with closing(self._files(uses)) as files:
+        asked = [
+            Asked(number, use, self._sizes.get(use.record.key), self._schema_of(use))
+            for number, use in enumerate(uses)
+        ]
+        check = partial(check_files, self._store, self._clock, self._requests)
+        with closing(check(asked, self._sizes, deep=self._deep)) as files:
             for found in files:
                 self._record.problems += found.problems
                 self._record.checked.update(found.checked)
@@ -465,75 +465,8 @@ class _Verification:
             not is_live and keys.entry_key(place.entry) not in self._sizes and self._is_deleted(place.entry)
         )
 
-    def _files(self, uses: list[FileUse]) -> Generator[Record]:
-        """Yield the findings about each file, in order: decoded elsewhere if that is possible."""
-        open_store = self._way_to_store() if self._deep and uses else None
-        if open_store is not None:
-            asked = [
-                Asked(number, use, self._sizes.get(use.record.key), self._schema_of(use))
-                for number, use in enumerate(uses)
-            ]
-            try:
-                with closing(check_apart(open_store, asked)) as records:
-                    for index, record in enumerate(records, 1):
-                        yield record
-                        self._requests.advance("files", index, len(uses))
-                return
-            except NoProcessError as error:
-                logger.warning("no process can be started, so this process decodes the data files: %s", error)
-        yield from self._requests.parallel("files", self._file, uses)
-
-    def _way_to_store(self) -> Callable[[], ObjectStore] | None:
-        """Return what opens the store in another process; None where it, or the clock, is part of this one."""
-        if type(self._clock) is not SystemClock or not sys.executable or getattr(sys, "frozen", False):
-            return None
-        return reopening(self._store)
-
     def _schema_of(self, use: FileUse) -> pa.Schema | None:
         topic = self._schemas.get(use.topic_id or "")
         if topic is None or use.record.schema_id > topic.schema_id:
             return None
         return stored_schema(topic, use.record) if use.runs else topic.version(use.record.schema_id)
-
-    def _file(self, use: FileUse) -> Record:
-        schema = self._schema_of(use)
-        return check_patiently(self._store, self._clock, use, self._sizes, schema, deep=self._deep)
-
-    def _count_orphans(self, boundary: int) -> None:
-        """Count what no entry names: uploads under way or given up, snapshots that were not named, strange objects."""
-        unnamed = {key: size for key, size in self._sizes.items() if key not in self._named}
-        ours = {key for key in unnamed if _named_after(key) is not None}
-        strange = {key for key in unnamed.keys() - ours if not is_control(key)}
-        if self._vacuumed:
-            what = "objects that entries name and a vacuum has deleted"
-            examples = tuple(sorted(self._vacuumed)[:EXAMPLES_MAX])
-            self._record.notes.append(VerifyNote("vacuumed", what, len(self._vacuumed), 0, examples))
-        self._note("orphans", "objects that no entry names: uploads under way or given up", ours)
-        self._note("strange", "objects that txnlog did not make", strange)
-        if boundary:
-            what = f"entries below {boundary} are deleted, or may be: of them only bundles are checked, and what the state still says of them"
-            self._record.notes.append(VerifyNote("deleted-entries", what, boundary, 0, ()))
-            below = [
-                key
-                for key in unnamed
-                if (number := keys.parse_entry_key(key)) is not None and number < boundary
-            ]
-            self._note(
-                "below-boundary", f"entries below {boundary} that are still there: not looked at", below
-            )
-
-    def _note(self, kind: str, what: str, found: Iterable[str]) -> None:
-        names = sorted(found)
-        if names:
-            size = sum(self._sizes[key] for key in names)
-            self._record.notes.append(VerifyNote(kind, what, len(names), size, tuple(names[:EXAMPLES_MAX])))
-
-
-def _named_after(key: str) -> keys.ObjectName | None:
-    """Return what the key of a snapshot, batch table, segment file or sidecar says."""
-    return keys.parse_snapshot_key(key) or keys.named_after(key)
-
-
-def _sidecars(record: SegmentRecord) -> list[tuple[str, ObjectRecord]]:
-    named = (("index", record.index), ("markers", record.markers), ("txnindex", record.txnindex))
-    return [(kind, one) for kind, one in named if one is not None]

@@ -29,7 +29,7 @@ from txnformat.core.snapshot.spilled import decode_spill
 from txnformat.core.state import LogState
 from txnformat.core.transactions.abort_index import AbortedTransaction, encode
 from txnformat.persistent import Rows, replace
-from txnformat.types import NO_TIMESTAMP_MS, FileRecord, ObjectRecord, TopicPartition
+from txnformat.types import NO_TIMESTAMP_MS, FileRecord, ObjectRecord, SegmentRecord, TopicPartition
 from txnformat.verify.bytes import check_bytes, decoded
 from txnformat.verify.copied_rows import Copied
 from txnformat.verify.report import ProblemKind, Record
@@ -45,6 +45,7 @@ __all__ = [
     "expected_segments",
     "expected_spills",
     "moved_by",
+    "sidecars_of",
 ]
 
 RESTORE = "restore the object from a copy; the records of its offsets cannot be read without it"
@@ -75,6 +76,12 @@ class ExpectedSegment:
     """Segment files by number."""
     tables: dict[int, ObjectRecord]
     """Batch tables by number."""
+
+
+def sidecars_of(record: SegmentRecord) -> list[tuple[str, ObjectRecord]]:
+    """Return the sidecars that a segment has, each with its kind: index, markers or txnindex."""
+    named = (("index", record.index), ("markers", record.markers), ("txnindex", record.txnindex))
+    return [(kind, one) for kind, one in named if one is not None]
 
 
 def expected_segments(before: LogState, entry: CommitEntry) -> dict[str, ExpectedSegment]:

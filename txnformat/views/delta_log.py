@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from txnformat import keys
-from txnformat.core.state import TopicState
 from txnformat.errors import ConflictError, CorruptDataError, StorageError
 from txnformat.protocol.effects import CreateObject, DrawUniform, PutObject, ReadClock, Sleep, Steps, Times
 from txnformat.protocol.reads import get_object, list_keys, make_durable
@@ -165,11 +164,11 @@ def create_once(key: str, data: bytes) -> Steps[bytes]:
         wait_ms = min(2 * wait_ms, BACKOFF_MS_MAX)
 
 
-def write_checkpoint(topic: TopicState, table: DeltaTable) -> Steps[DeltaTable]:
+def write_checkpoint(directory: str, topic_id: str, table: DeltaTable) -> Steps[DeltaTable]:
     """Write the checkpoint of a table, and let the hint name it. Requests: 2 PUTs."""
-    data = encode_checkpoint(table, topic.topic_id)
-    yield from create_once(keys.delta_checkpoint_key(topic.directory, table.version), data)
-    yield PutObject(keys.delta_hint_key(topic.directory), encode_hint(table, len(data)))
+    data = encode_checkpoint(table, topic_id)
+    yield from create_once(keys.delta_checkpoint_key(directory, table.version), data)
+    yield PutObject(keys.delta_hint_key(directory), encode_hint(table, len(data)))
     return replace(table, checkpoint=table.version)
 
 

@@ -11,8 +11,9 @@ import pyarrow.types as pt
 
 from txnformat.columns.variants import contains_variant, is_variant
 from txnformat.errors import InvalidInputError
+from txnformat.reading.stored_rows import STORED_FIELDS
 
-__all__ = ["DeltaSchema", "delta_schema"]
+__all__ = ["DeltaSchema", "delta_schema", "with_positions"]
 
 _NAMES: dict[pa.DataType, str] = {
     pa.bool_(): "boolean",
@@ -63,6 +64,11 @@ def delta_schema(schema: pa.Schema, topic: str) -> DeltaSchema:
     fields = [_field(field) for field in schema]
     text = json.dumps({"type": "struct", "fields": fields}, separators=(",", ":"))
     return DeltaSchema(text, tuple(sorted(features)))
+
+
+def with_positions(schema: pa.Schema) -> pa.Schema:
+    """Return the columns of a topic, and the places of its records, which compacted files store: partition, offset, and the time that Kafka's clients see."""
+    return pa.schema([*schema, *(STORED_FIELDS[name] for name in ("_partition", "_offset", "_timestamp"))])
 
 
 def _problems(type_: pa.DataType, path: str, name: str) -> Iterator[str]:

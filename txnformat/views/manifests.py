@@ -37,7 +37,7 @@ class Manifest(Struct, frozen=True):
     """A publication."""
 
     format: str
-    """"delta" or "iceberg"."""
+    """"delta", "delta-offsets" or "iceberg"."""
     log_id: str
     entry: int
     timestamp_ms: int

@@ -55,6 +55,8 @@ class ShownFile:
     """Some of a run's records are shown, and others not."""
     is_sealed: bool = True
     """All records that are shown are sealed."""
+    is_compacted: bool = False
+    """It stores where its records stand."""
     parts: list[PartOf] = field(default_factory=list)
     """The sealed parts that they are in."""
 
@@ -73,13 +75,9 @@ class ShownFile:
             return "it was written before a column was widened"
         return None
 
-    def can_be_written_anew(self, entry: int) -> bool:
-        """Return whether a compaction can mend a problem: it can neither move what is not sealed, nor divide what an entry divides."""
-        return self.is_sealed and self.max_entry <= entry
-
-    def wanted(self, topic: TopicState) -> Wanted:
-        """Return the file for the next version of a table."""
-        path = self.record.key.removeprefix(f"{topic.directory}/")
+    def wanted(self, directory: str) -> Wanted:
+        """Return the file for the next version of a table in a directory."""
+        path = self.record.key.removeprefix(f"{directory}/")
         return Wanted(path, self.record.size, self.rows, self.min_entry, self.max_entry)
 
 
@@ -91,15 +89,31 @@ class ShownTopic:
     entry: int
     files: dict[str, ShownFile] = field(default_factory=dict)
     """The files, by key."""
+    compacted_only: bool = False
+    """Whether a file that is not compacted is a problem."""
 
     def problems(self) -> dict[str, str]:
         """Return the files that do not show the topic as they are, by key, each with the reason."""
-        found = ((key, one.problem(self.topic)) for key, one in self.files.items())
+        found = ((key, self._problem(one)) for key, one in self.files.items())
         return {key: reason for key, reason in found if reason is not None}
 
-    def wanted(self) -> dict[str, Wanted]:
-        """Return all files by path, for a table."""
-        return {one.path: one for one in (file.wanted(self.topic) for file in self.files.values())}
+    def can_be_written_anew(self, file: ShownFile) -> bool:
+        """Return whether a compaction can mend a problem: it can neither move what is not sealed, nor divide what an entry divides.
+
+        A file that is not compacted is left alone where only compacted ones count: that is for the topic's own compactions.
+        """
+        is_asked_for = file.is_compacted or not self.compacted_only
+        return file.is_sealed and file.max_entry <= self.entry and is_asked_for
+
+    def _problem(self, file: ShownFile) -> str | None:
+        if self.compacted_only and not file.is_compacted:
+            return "it is not compacted, so that it does not store the offsets of its records"
+        return file.problem(self.topic)
+
+    def wanted(self, directory: str | None = None) -> dict[str, Wanted]:
+        """Return all files by path, for a table in a directory; None: the topic's own."""
+        where = self.topic.directory if directory is None else directory
+        return {one.path: one for one in (file.wanted(where) for file in self.files.values())}
 
     def to_compact(self) -> list[PartOf]:
         """Return the sealed parts to be written anew so that no file has other records besides, as far as such files are sealed.
@@ -113,7 +127,7 @@ class ShownTopic:
         found: dict[tuple[TopicPartition, OffsetRange], PartOf] = {}
         done: set[str] = set()
         for begin in self.problems():
-            if not self.files[begin].can_be_written_anew(self.entry):
+            if not self.can_be_written_anew(self.files[begin]):
                 continue
             together: dict[tuple[TopicPartition, OffsetRange], PartOf] = {}
             seen, left = {begin}, [begin]
@@ -130,12 +144,16 @@ class ShownTopic:
         return [found[name] for name in sorted(found)]
 
 
-def shown_at(sidecars: SidecarCache, state: LogState, topic: TopicState, entry: int) -> ShownTopic:
+def shown_at(
+    sidecars: SidecarCache, state: LogState, topic: TopicState, entry: int, *, compacted_only: bool = False
+) -> ShownTopic:
     """Return the files with records of a topic that are shown at an entry, as they are in ``state``.
+
+    ``compacted_only``: files that are not compacted are problems.
 
     Raises NotFoundError of kind ``version-trimmed``: records of that entry were removed. Requests: 1 GET for each batch table, spill and sealed segment that is not kept.
     """
-    shown = ShownTopic(topic, entry)
+    shown = ShownTopic(topic, entry, compacted_only=compacted_only)
     tables: dict[int, Rows] = {}
     for number in range(topic.partitions):
         key = TopicPartition(topic.topic_id, number)
@@ -177,6 +195,7 @@ def _add_sealed(sidecars: SidecarCache, shown: ShownTopic, one: PartOf, wanted: 
         some = runs["file"] == file
         found = _file(shown, index.files[file])
         found.parts.append(one)
+        found.is_compacted = True
         is_whole = planned["stored"][some] == Stored.WHOLE
         found.is_cut |= not is_whole.all()
         found.rows += int(runs["records"][some][is_whole].sum())

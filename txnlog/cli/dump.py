@@ -461,7 +461,7 @@ def _json_object(data: bytes, key: str) -> Iterator[dict[str, Any]]:
     try:
         text = decompressed(data, name=key)
         check_cost(text, len(data), name=key)
-        is_lines = keys.delta_name("/".join(Path(key).parts[-3:])) is not None
+        is_lines = any(keys.delta_name("/".join(Path(key).parts[-parts:])) for parts in (3, 4))
         values = [json.loads(line) for line in (text.splitlines() if is_lines else [text])]
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"this is not JSON: {error}", kind="invalid-file", object=key) from None

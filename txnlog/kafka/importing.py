@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from txnformat.clock import Clock, steady_ms, waited_ms
 from txnformat.core.state import TopicState
-from txnformat.errors import CommitStateUnknownError, InvalidInputError, NotFoundError, StorageError
+from txnformat.errors import InvalidInputError, NotFoundError, StorageError
 from txnformat.keys import check_reader_name
 from txnformat.log import TxnLog, check_log
 from txnformat.types import IsolationLevel
@@ -33,6 +33,7 @@ from txnlog.kafka.places import (
     position_name,
     positions_of,
 )
+from txnlog.kafka.round import abort, commit, send, undecodable
 from txnlog.kafka.routing import SAME, as_routes, as_topics
 from txnlog.kafka.rows import DEAD_LETTERS, KafkaRecord, Rows, dead_letters
 from txnlog.kafka.schemas import Registry, decode_with
@@ -56,9 +57,6 @@ KEEP_MS = 24 * 3_600_000
 
 TAKE_MAX = 10_000
 """Most records that are taken from the source at once."""
-
-REPEATS_MAX = 5
-"""How often a commit whose outcome is unknown is repeated."""
 
 
 class ImportProgress(NamedTuple):
@@ -449,9 +447,9 @@ class _Import:
                     position_name(self._cluster, place): self._committed[place] for place in changed
                 },
             )
-            _commit(producer)
+            commit(producer)
         except BaseException:
-            _abort(producer)
+            abort(producer)
             raise
         self._committed.update(changed)
         report.records += good
@@ -473,11 +471,11 @@ class _Import:
         for place, group in groups.items():
             made = self._rows[place.topic].rows(group)
             if made.bad and self._settings.dead_letter_topic is None:
-                raise _undecodable(*made.bad[0])
+                raise undecodable(*made.bad[0])
             target = self._topics[place.topic], self._routes.target(place.partition)
-            refused = _send(producer, *target, made.rows, made.records)
+            refused = send(producer, *target, made.rows, made.records)
             if refused and self._settings.dead_letter_topic is None:
-                raise _undecodable(*refused[0])
+                raise undecodable(*refused[0])
             bad += made.bad + refused
         if bad:
             bad.sort(key=lambda one: (one[0].topic, one[0].partition, one[0].offset))
@@ -533,53 +531,3 @@ def _create_raw(log: TxnLog, name: str, partitions: int) -> None:
     wanted = [one for one in more if one.name not in have]
     if wanted:
         log.alter_topic(name, add_columns=wanted)
-
-
-def _undecodable(record: KafkaRecord, problem: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"a record cannot be imported: {problem}",
-        kind="undecodable-record",
-        hint="nothing of this round was imported; set dead_letter_topic= to go on without such records",
-        topic=record.topic,
-        partition=record.partition,
-        offset=record.offset,
-    )
-
-
-def _send(
-    producer: Producer, topic: str, partition: int | None, rows: Any, records: Sequence[KafkaRecord]
-) -> list[tuple[KafkaRecord, str]]:
-    """Send rows, and return the records whose rows the topic refuses. A send that is refused has taken nothing: halves find the rows."""
-    if not records:
-        return []
-    try:
-        producer.send(topic, rows, partition)
-    except InvalidInputError as error:
-        if len(records) == 1:
-            return [(records[0], "; ".join(error.problems))]
-        half = len(records) // 2
-        return [
-            *_send(producer, topic, partition, rows[:half], records[:half]),
-            *_send(producer, topic, partition, rows[half:], records[half:]),
-        ]
-    return []
-
-
-def _commit(producer: Producer) -> None:
-    """Commit; an unknown outcome is settled by the same call again."""
-    for attempt in range(REPEATS_MAX + 1):
-        try:
-            producer.commit()
-        except CommitStateUnknownError:
-            if attempt == REPEATS_MAX:
-                raise
-        else:
-            return
-
-
-def _abort(producer: Producer) -> None:
-    """Give up what the round has sent, as far as that is possible; the producer's close does the rest, and the first error counts."""
-    try:
-        producer.abort()
-    except Exception as error:  # noqa: BLE001 - the error that led here is the caller's
-        logger.debug("the round could not be aborted: %s", error)

@@ -458,7 +458,7 @@ def test_a_compaction_that_always_loses_says_so(log: TxnLog, monkeypatch: pytest
         raise ConflictError("lost", kind="replace-superseded")
 
     compacted(log, partitions=[1], topic="t")
-    monkeypatch.setattr("txnformat.admin.compaction.ATTEMPTS", 3)
+    monkeypatch.setattr("txnformat.admin.compaction.call.ATTEMPTS", 3)
     monkeypatch.setattr(log.committer, "commit", lost)
     with pytest.raises(ConflictError) as caught:
         compacted(log)

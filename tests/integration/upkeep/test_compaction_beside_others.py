@@ -10,8 +10,7 @@ import pytest
 
 from tests.integration.clients.failing import NUMBERS
 from tests.model.groups import ManualClock
-from txnformat.admin import compaction
-from txnformat.admin.compaction import CompactionProgress
+from txnformat.admin.compaction import CompactionProgress, call
 from txnformat.core.sealing.segment_list import SegmentPart
 from txnformat.reading import replacing
 from txnformat.reading.commits import committed_between
@@ -124,7 +123,7 @@ def test_a_topic_that_is_deleted_just_before_the_entry_is_left_out(
         other.delete_topic("t")
         return create_runs(*values)
 
-    monkeypatch.setattr(compaction, "create_runs", delete_first)
+    monkeypatch.setattr(call, "create_runs", delete_first)
     found = log.maintain("compact").compacted if by_settings else log.compact(min_lag_ms=0)
     assert not found
     assert "t" not in log.topics()

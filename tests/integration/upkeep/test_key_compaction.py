@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.integration.upkeep.key_world import DAY, HOUR, TABLE, Hours
-from txnformat.admin import cleaning, compaction
+from txnformat.admin.compaction import call, cleaning
 from txnformat.columns.key_bytes import encode_keys
 from txnformat.core.lifecycle.offset_map import SLOT_BYTES
 from txnformat.core.ranges import NO_RANGES
@@ -44,12 +44,12 @@ def test_of_each_key_the_latest_record_stays_with_its_offset() -> None:
 
 def test_verify_finds_a_compaction_that_hides_what_it_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     """It says that no record is gone for a later one of its key, so that old versions seem to be whole."""
-    original = compaction._Topic._replace_cleaned
+    original = call._Topic._replace_cleaned
 
     def hidden(topic: Any, state: Any, source: Any, found: Any, cleaned: Any) -> bool:
         return original(topic, state, source, found, replace(cleaned, commit_entry=-1))
 
-    monkeypatch.setattr(compaction._Topic, "_replace_cleaned", hidden)
+    monkeypatch.setattr(call._Topic, "_replace_cleaned", hidden)
     hours = Hours()
     hours.send(("a", 1))
     hours.send(("a", 2))

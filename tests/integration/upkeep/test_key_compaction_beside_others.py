@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.integration.upkeep.key_world import DAY, HOUR, TABLE, Hours
-from txnformat.admin import cleaning
+from txnformat.admin.compaction import cleaning
 from txnformat.reading.compacting import write_together
 from txnlog import Producer, TxnLog
 

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txnformat.segments.footer import ChunkStatistics, Footer, FooterError, decode_footer, encode_footer
+from txnformat.segments.footer import ChunkStatistics, Footer, FooterError, decode_footer
+from txnformat.segments.footer_encoding import encode_footer
 from txnformat.segments.footer_shape import shape_of
 from txnformat.segments.pages import (
     _DICTIONARY_PAGE,

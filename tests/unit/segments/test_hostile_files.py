@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from txnformat.errors import CorruptDataError, InvalidInputError
-from txnformat.segments.footer import Chunk, FooterError, decode_footer, encode_footer
+from txnformat.segments.footer import Chunk, FooterError, decode_footer
+from txnformat.segments.footer_encoding import encode_footer
 from txnformat.segments.footer_shape import shape_of
 from txnformat.segments.pages import (
     CRUDE_BYTES_MAX,
@@ -142,7 +143,7 @@ def test_column_chunks_that_overlap_are_refused_before_they_are_fetched(step: in
 
 
 def requests(reader: Any) -> int:
-    return int(reader._object._store.counts.count(RequestKind.GET_RANGE))
+    return int(reader.object._store.counts.count(RequestKind.GET_RANGE))
 
 
 @pytest.mark.parametrize(("second", "third"), [(4, 4), (8, 12), (44, 4)])

@@ -12,7 +12,8 @@ import pytest
 from txnformat.columns.variants import VARIANT, is_variant
 from txnformat.errors import CorruptDataError
 from txnformat.segments import merged as merged_module
-from txnformat.segments.reader import SegmentFileReader, SegmentRead, _Decoding, load_together
+from txnformat.segments.joint_reads import load_together
+from txnformat.segments.reader import SegmentFileReader, SegmentRead, _Decoding
 from txnformat.segments.writer import SegmentFileWriter
 from txnformat.store.memory import MemoryStore
 from txnformat.types import FileRecord
@@ -151,7 +152,8 @@ def test_small_reads_of_several_files_are_decoded_together_and_give_each_its_row
         opened.append(given)
         return open_file(*given, **options)
 
-    monkeypatch.setattr("txnformat.segments.reader.parquet_file", counted)
+    for place in ("reader", "joint_reads"):
+        monkeypatch.setattr(f"txnformat.segments.{place}.parquet_file", counted)
     files = [mixed(first, rows) for first, rows in ((0, 9_000), (10_000, 8_500), (20_000, 9_000))]
     reads = reads_of(files, columns, groups)
     chunks = [chunk for read in reads if read._window is not None for chunk in read._window.chunks]
@@ -173,7 +175,7 @@ def test_reads_that_take_more_memory_than_may_be_are_decoded_when_they_are_asked
     files = [mixed(first, 100) for first in (0, 100, 200)]
     reads = reads_of(files, ["n", "text"], [0, 1])
     load_together(reads, 1)
-    assert [isinstance(read._first, pa.Table) for read in reads] == [True, False, False]
+    assert [isinstance(read.first, pa.Table) for read in reads] == [True, False, False]
     for read, table in zip(reads, files, strict=True):
         assert pa.Table.from_batches(read.batches()).equals(table.select(["n", "text"]))
 

@@ -10,9 +10,10 @@ DIRECTORY = "orders-9a6f2a90"
 
 
 def test_keys_of_a_table_say_what_they_are() -> None:
-    assert keys.delta_name(keys.delta_version_key(DIRECTORY, 7)) == (DIRECTORY, 7, False)
-    assert keys.delta_name(keys.delta_checkpoint_key(DIRECTORY, 7)) == (DIRECTORY, 7, True)
-    assert keys.delta_name(keys.delta_hint_key(DIRECTORY)) == (DIRECTORY, -1, False)
+    for table, has_offsets in ((DIRECTORY, False), (keys.offsets_location(DIRECTORY), True)):
+        assert keys.delta_name(keys.delta_version_key(table, 7)) == (DIRECTORY, 7, False, has_offsets)
+        assert keys.delta_name(keys.delta_checkpoint_key(table, 7)) == (DIRECTORY, 7, True, has_offsets)
+        assert keys.delta_name(keys.delta_hint_key(table)) == (DIRECTORY, -1, False, has_offsets)
 
 
 def test_keys_of_an_iceberg_table_say_what_they_are() -> None:
@@ -26,6 +27,7 @@ def test_keys_of_an_iceberg_table_say_what_they_are() -> None:
 def test_keys_of_manifests_say_entry_and_number() -> None:
     assert keys.manifest_name(keys.manifest_key(7)) == (7, 0, "delta")
     assert keys.manifest_name(keys.manifest_key(7, 12, "iceberg")) == (7, 12, "iceberg")
+    assert keys.manifest_name(keys.manifest_key(7, 1, "delta-offsets")) == (7, 1, "delta-offsets")
 
 
 @pytest.mark.parametrize(
@@ -41,6 +43,8 @@ def test_keys_of_manifests_say_entry_and_number() -> None:
         "_views/delta/00000000000000000007.0.json",
         "_views/delta/00000000000000000007.1.json\n",
         "_views/hudi/00000000000000000007.json",
+        f"{DIRECTORY}/segments/_delta_log/00000000000000000007.json",
+        f"{DIRECTORY}/data/x/_delta_log/00000000000000000007.json",
         f"{DIRECTORY}/_iceberg/v7.metadata.json",
         f"{DIRECTORY}/_iceberg/metadata/v07.metadata.json",
         f"{DIRECTORY}/_iceberg/metadata/v0.metadata.json",

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
-from txnformat.admin.compaction_policy import target_of
+from txnformat.admin.compaction.policy import target_of
 from txnformat.client.committer import Committer
 from txnformat.core.lifecycle.operations import Erased, ErasedPartition
 from txnformat.core.state import LogState, TopicState

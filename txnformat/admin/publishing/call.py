@@ -19,6 +19,8 @@ from txnformat.admin.publishing.formats import View, require_pyiceberg
 from txnformat.admin.publishing.reports import (
     DELTA,
     FORMATS,
+    ICEBERG,
+    OFFSETS,
     HeldBack,
     KnownTables,
     Maintained,
@@ -57,8 +59,8 @@ _T = TypeVar("_T")
 
 def view_of(name: str, committer: Committer, known: KnownTables, *, rebuild: bool) -> View:
     """Return a format. Raises InvalidInputError of kind ``no-pyiceberg``."""
-    if name == DELTA:
-        return DeltaView(committer, known, rebuild=rebuild)
+    if name != ICEBERG:
+        return DeltaView(committer, known, rebuild=rebuild, with_offsets=name == OFFSETS)
     require_pyiceberg()
     from txnformat.admin.publishing.iceberg import IcebergView
 
@@ -101,14 +103,28 @@ def publish(
 
 
 def publish_by_settings(committer: Committer, sidecars: SidecarCache, known: KnownTables) -> Maintained:
-    """Publish all topics whose settings say so, in every format at one entry; a table that another program has changed, or that is damaged, is left out."""
+    """Publish all topics whose settings say so; a table that another program has changed, or that is damaged, is left out.
+
+    Formats that show all records are published at one entry, and the one that shows compacted files at an entry of its own.
+    """
+    groups = ([one for one in FORMATS if one != OFFSETS], [OFFSETS])
+    found = [_by_settings(committer, sidecars, known, formats) for formats in groups]
+    return Maintained(
+        tuple(report for one in found for report in one.reports),
+        tuple(topic for one in found for topic in one.damaged),
+    )
+
+
+def _by_settings(
+    committer: Committer, sidecars: SidecarCache, known: KnownTables, formats: Sequence[str]
+) -> Maintained:
     state = committer.refresh()
     damaged: list[DamagedTopic] = []
     left_out: set[str] = set()
     while True:
         attempt = _Publication(committer, sidecars, damaged=[])
         try:
-            chosen = [_asked_for(one, state, left_out, committer, known, attempt) for one in FORMATS]
+            chosen = [_asked_for(one, state, left_out, committer, known, attempt) for one in formats]
             reports = attempt.run(state, [one for one in chosen if one is not None and one.topic_ids])
             return Maintained(tuple(reports), (*damaged, *(attempt.damaged or ())))
         except (ConflictError, CorruptDataError, InvalidInputError, NotFoundError) as error:
@@ -183,6 +199,7 @@ class _Publication:
         self._sidecars = sidecars
         self.damaged = damaged
         self._compacted = 0
+        self._compacted_only = False
 
     def tried(self, topic: TopicState, call: Callable[[], _T]) -> _T | None:
         """Return what a call about a table gives; None: it failed, and the topic is noted as damaged."""
@@ -204,9 +221,11 @@ class _Publication:
         }
         if not tables:
             return []
-        self._committer.seal()  # embedded records become files
         topic_ids = sorted({topic_id for _, topic_id in tables}, key=lambda one: state.topics[one].name)
-        self._spill_embedded(topic_ids)
+        self._compacted_only = any(one.view.compacted_only for one in chosen)
+        if not self._compacted_only:
+            self._committer.seal()  # embedded records become files
+            self._spill_embedded(topic_ids)
         entry, shown, held = self._settled(topic_ids)
         floor = max((table.entry for table in tables.values()), default=-1)
         if held and (entry < floor or entry < 0):
@@ -304,7 +323,7 @@ class _Publication:
             entry = state.entry if cut is None else cut
             try:
                 shown = [
-                    shown_at(self._sidecars, state, topic, entry)
+                    shown_at(self._sidecars, state, topic, entry, compacted_only=self._compacted_only)
                     for topic_id in topic_ids
                     if (topic := state.topics.get(topic_id)) is not None and topic.created_entry <= entry
                 ]
@@ -316,7 +335,7 @@ class _Publication:
                 (one, key, reason)
                 for one in shown
                 for key, reason in one.problems().items()
-                if not (can_mend and one.files[key].can_be_written_anew(entry))
+                if not (can_mend and one.can_be_written_anew(one.files[key]))
             ]
             if not bad:
                 return cut, shown
@@ -386,6 +405,8 @@ def _held(state: LogState, shown: ShownTopic, key: str, reason: str) -> HeldBack
     file = shown.files[key]
     if LIFECYCLE not in state.features.reader and file.is_sealed:
         waits_for = "txnlog upgrade, which allows that files are written anew"
+    elif file.is_sealed and shown.compacted_only:
+        waits_for = "a compaction of the topic: txnlog compact, or txnlog maintain all"
     elif file.is_sealed:
         waits_for = "other processes have ended their compactions"
     else:

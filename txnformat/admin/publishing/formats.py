@@ -40,6 +40,8 @@ class View(Protocol):
     """A format, for one publication. Tables that it returns are handed back to it."""
 
     name: str
+    compacted_only: bool
+    """It shows compacted files only, up to the last entry below which all files are compacted."""
 
     def check(self, topic: TopicState) -> None:
         """Raise InvalidInputError if the format has no such table: kinds ``unsupported-view-schema``, ``wrong-view-scheme``."""

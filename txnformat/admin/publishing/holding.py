@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 
 from txnformat import keys
@@ -44,6 +45,8 @@ class ListedViews:
 
     delta: set[str] = field(default_factory=set)
     """Directories of topics that have a Delta table."""
+    offsets: set[str] = field(default_factory=set)
+    """Directories of topics that have a Delta table with offsets."""
     iceberg: set[str] = field(default_factory=set)
     """Directories of topics that have an Iceberg table."""
     newest_manifests: dict[str, int] = field(default_factory=dict)
@@ -52,7 +55,7 @@ class ListedViews:
     def add(self, key: str) -> None:
         """Take in a key of the root."""
         if (table := keys.delta_name(key)) is not None:
-            self.delta.add(table.directory)
+            (self.offsets if table.has_offsets else self.delta).add(table.directory)
         elif (name := keys.iceberg_name(key)) is not None:
             self.iceberg.add(name.directory)
         elif (manifest := keys.manifest_name(key)) is not None:
@@ -72,7 +75,11 @@ def published(
     topics = {topic.directory: topic for topic in state.topics.values()}
     erasing = {one.topic_id for one in state.erasures.values() if one.complete_entry < 0}
     holds = [0]
-    for directories, look in ((listed.delta, _look_at_delta), (listed.iceberg, _look_at_iceberg)):
+    for directories, look in (
+        (listed.delta, partial(_look_at_delta, place=str)),
+        (listed.offsets, partial(_look_at_delta, place=keys.offsets_location)),
+        (listed.iceberg, _look_at_iceberg),
+    ):
         for directory in sorted(directories & topics.keys()):
             topic = topics[directory]
             hold_ms = int(value_of(topic.settings, "publish.hold.ms"))
@@ -92,16 +99,22 @@ def published(
 
 
 def _look_at_delta(
-    committer: Committer, topic: TopicState, before_ms: int, hold: Callable[[str], object]
+    committer: Committer,
+    topic: TopicState,
+    before_ms: int,
+    hold: Callable[[str], object],
+    *,
+    place: Callable[[str], str],
 ) -> str:
-    """Name the files that a Delta table holds; return a note about it. ``before_ms``: files that were removed before this time are not held."""
-    steps = follow_table(DeltaTable(), topic.directory, topic.topic_id, strict=False)
+    """Name the files that a Delta table holds; return a note about it. ``before_ms``: files that were removed before this time are not held; ``place``: the table's directory, of the topic's."""
+    directory = place(topic.directory)
+    steps = follow_table(DeltaTable(), directory, topic.topic_id, strict=False)
     table, foreign, undecoded = committer.read(steps)
     if undecoded is not None:
         raise undecoded
     table = without_tombstones(table, before_ms)
     for path in chain(table.files, table.removed):
-        hold(f"{topic.directory}/{path}")
+        hold(f"{directory}/{path}")
     return "" if foreign is None else _foreign(topic, foreign)
 
 

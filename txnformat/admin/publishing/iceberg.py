@@ -29,6 +29,7 @@ class IcebergView:
     """Iceberg tables, for one publication."""
 
     name = ICEBERG
+    compacted_only = False
 
     def __init__(self, committer: Committer, known: KnownTables, *, rebuild: bool) -> None:
         self._committer, self._known, self._rebuild = committer, known.iceberg, rebuild

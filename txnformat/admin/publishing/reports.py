@@ -16,6 +16,7 @@ __all__ = [
     "DELTA",
     "FORMATS",
     "ICEBERG",
+    "OFFSETS",
     "HeldBack",
     "KnownTables",
     "Maintained",
@@ -23,8 +24,8 @@ __all__ = [
     "PublishedTopic",
 ]
 
-DELTA, ICEBERG = "delta", "iceberg"
-FORMATS = (DELTA, ICEBERG)
+DELTA, OFFSETS, ICEBERG = "delta", "delta-offsets", "iceberg"
+FORMATS = (DELTA, ICEBERG, OFFSETS)
 
 
 @dataclass(slots=True)
@@ -32,6 +33,7 @@ class KnownTables:
     """Published tables as a process saw them last, by topic id."""
 
     delta: MutableMapping[str, DeltaTable] = field(default_factory=dict)
+    offsets: MutableMapping[str, DeltaTable] = field(default_factory=dict)
     iceberg: MutableMapping[str, IcebergTable] = field(default_factory=dict)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from itertools import permutations
 from typing import NamedTuple
 
 from txnformat.core.operations import TopicSetting
@@ -24,6 +25,9 @@ __all__ = [
 ]
 
 KIND = "invalid-setting"
+_VIEWS = ("delta", "delta-offsets", "iceberg")
+_FORMATS = ("", *(",".join(some) for count in (1, 2, 3) for some in permutations(_VIEWS, count)))
+"""Formats of views, with commas between them."""
 Value = int | str
 
 
@@ -63,7 +67,7 @@ SETTINGS: dict[str, Setting] = {
     "delete.retention.ms": Setting(24 * 3_600_000, minus_one=None),
     "tombstone.column": Setting("", is_column=True),
     "embed": Setting("true", ("true", "false")),
-    "publish.formats": Setting("", ("", "delta", "iceberg", "delta,iceberg", "iceberg,delta")),
+    "publish.formats": Setting("", _FORMATS),
     "publish.hold.ms": Setting(7 * 24 * 3_600_000, minus_one=None),
     "publish.iceberg.scheme": Setting("", ("", "file", "s3", "s3a")),
 }

@@ -7,5 +7,5 @@
 * ``upload``: streamed uploads; ``store_time``: the store's clock, from the Date headers of its answers.
 * ``options``: the storage options that users may set.
 
-May import: ``base``, ``writer`` and the other modules of ``store``, and the modules beside the packages; the S3 libraries only inside functions.
+May import: ``base``, ``uploads`` and the other modules of ``store``, and the modules beside the packages; the S3 libraries only inside functions.
 """

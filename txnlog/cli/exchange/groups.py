@@ -6,13 +6,14 @@ import click
 
 from txnlog.cli.exchange.kafka_in import import_kafka
 from txnlog.cli.exchange.kafka_out import export_kafka
+from txnlog.cli.exchange.tables_in import import_delta, import_parquet
 
 __all__ = ["export_group", "import_group"]
 
 
 @click.group("import")
 def import_group() -> None:
-    """Bring topics of other systems into the log."""
+    """Bring topics and tables of other systems into the log."""
 
 
 @click.group("export")
@@ -20,5 +21,6 @@ def export_group() -> None:
     """Send topics of the log to other systems."""
 
 
-import_group.add_command(import_kafka)
+for command in (import_kafka, import_delta, import_parquet):
+    import_group.add_command(command)
 export_group.add_command(export_kafka)

@@ -23,10 +23,10 @@ TABLES = Table("Topic Directory Version New Files Added Removed", new=lambda one
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(["delta", "iceberg"]),
+    type=click.Choice(["delta", "delta-offsets", "iceberg"]),
     default="delta",
     show_default=True,
-    help="Format of the tables; iceberg needs the extra of that name.",
+    help="Format of the tables; delta-offsets shows compacted files only, with the offsets of their records; iceberg needs the extra of that name.",
 )
 @click.option(
     "--rebuild",

@@ -53,6 +53,7 @@ def test_what_is_not_set_is_as_by_default() -> None:
         "tombstone.column": "",
         "embed": "true",
         "publish.formats": "",
+        "publish.iceberg.scheme": "",
         "publish.hold.ms": 604_800_000,
     }
     assert value_of(as_settings({"retention.ms": DAY}), "retention.ms") == DAY

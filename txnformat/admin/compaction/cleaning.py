@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 
-from txnformat.admin.compaction_policy import Ages
+from txnformat.admin.compaction.policy import Ages
 from txnformat.client.committer import Committer
 from txnformat.core.lifecycle.offset_map import SLOT_BYTES
 from txnformat.core.lifecycle.operations import CleanedPartition

@@ -7,14 +7,15 @@ entry names.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
-from txnformat.admin.cleaning import Cleaned, Cleaner
-from txnformat.admin.compaction_policy import Ages, check_arguments, is_left_alone, lag_of, target_of
+from txnformat.admin.compaction.cleaning import Cleaned, Cleaner
+from txnformat.admin.compaction.counts import CompactedTopic, CompactionProgress, Counts
+from txnformat.admin.compaction.policy import Ages, check_arguments, is_left_alone, lag_of, target_of
 from txnformat.admin.topics import is_deleted
 from txnformat.arguments import check_callable, items
 from txnformat.client.committer import Committer
@@ -29,22 +30,17 @@ from txnformat.core.sealing.sidecar import decode_markers, decode_txnindex
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.topics.cleanup import keeps_latest
 from txnformat.errors import ConflictError, NotFoundError
-from txnformat.persistent import Rows
 from txnformat.protocol.sealing import list_segments
 from txnformat.reading.compacting import Source, Written, files_of_about, write_together
 from txnformat.reading.replacing import Work, create_runs, is_overtaken, is_there, replacement
 from txnformat.reading.sealed import SidecarCache
-from txnformat.segments.segment_object import SMALL_FILE_BYTES
 from txnformat.types import (
-    FileRecord,
     ObjectRecord,
     OffsetRange,
     TopicPartition,
 )
 
 __all__ = [
-    "CompactedTopic",
-    "CompactionProgress",
     "Groups",
     "Writer",
     "compact",
@@ -59,75 +55,9 @@ ATTEMPTS = 20
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class CompactedTopic:
-    """The effect of a compaction on a topic: before, and afterwards, of what was written anew."""
-
-    topic: str
-    partitions: int
-    """Partitions with records that were written anew."""
-    segments_before: int
-    """Parts of sealed segments."""
-    segments: int
-    files_before: int
-    files: int
-    size_before: int
-    """Compressed bytes of the records; aborted ones are not counted."""
-    size: int
-    requests_before: int
-    """Requests of one read of all of it, about: an index for each part of a segment, a footer and the data for each file, together if it is small."""
-    requests: int
-    dirty_ratio: float | None = None
-    """Largest fraction of a partition's bytes whose keys were not compared with later ones before. If None, the topic keeps all records of a key."""
-    removed_records: int = 0
-    """Records that went, for their keys have later ones, and tombstones that were due."""
-
-
-@dataclass(frozen=True, slots=True)
-class CompactionProgress:
-    """How far a compaction has come, in compressed bytes of records."""
-
-    topic: str
-    done: int
-    total: int
-
-
 Report = Callable[[CompactionProgress], None]
 Groups = Sequence[Sequence[Source]]
 """Sources that become files of their own, group by group."""
-
-
-@dataclass(slots=True)
-class Counts:
-    """Segments, files and bytes before and after, of one topic or of some of its partitions."""
-
-    partitions: set[int] = field(default_factory=set)
-    segments_before: int = 0
-    segments: int = 0
-    files_before: dict[str, int] = field(default_factory=dict)
-    """Requests of each, by key."""
-    files: int = 0
-    files_requests: int = 0
-    size_before: int = 0
-    size: int = 0
-    indexes_before: set[str] = field(default_factory=set)
-    indexes: int = 0
-
-    def add(self, other: Counts) -> None:
-        """Add the counts of other partitions."""
-        self.partitions |= other.partitions
-        self.files_before |= other.files_before
-        self.indexes_before |= other.indexes_before
-        for name in (
-            "segments_before",
-            "segments",
-            "files",
-            "files_requests",
-            "size_before",
-            "size",
-            "indexes",
-        ):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,28 +234,13 @@ class _Topic:
             wave = groups[first : first + self._writer.at_once]
             if dry_run:
                 for together in wave:
-                    self._count(together, {}, [])
+                    self.counts.replaced(self._sidecars, together, {}, [])
             else:
                 self.write_anew(state, wave)
             done += sum(source.size for together in wave for source in together)
             if self._progress is not None:
                 self._progress(CompactionProgress(self._name, done, total))
-        counts = self.counts
-        before = len(counts.indexes_before) + sum(counts.files_before.values())
-        return CompactedTopic(
-            self._name,
-            len(counts.partitions),
-            counts.segments_before,
-            counts.segments,
-            len(counts.files_before),
-            counts.files,
-            counts.size_before,
-            counts.size,
-            before,
-            counts.indexes + counts.files_requests,
-            cleaned.dirty_ratio,
-            cleaned.removed,
-        )
+        return self.counts.report(self._name, cleaned)
 
     def clean(self, passes: KeyPasses) -> Cleaned:
         """Run key passes in this process."""
@@ -463,7 +378,7 @@ class _Topic:
             except ConflictError as error:
                 logger.debug("made again: %s", error)
                 continue
-            self._count(sources, written, found.runs)
+            self.counts.replaced(self._sidecars, sources, written, found.runs)
             return True
         raise ConflictError(
             "other clients change the segments all the time",
@@ -475,35 +390,6 @@ class _Topic:
     def _is_there(self, state: LogState, source: Source, log_start: int) -> bool:
         """Return whether the parts of a source are still listed, and none of them was removed since the log start that was known."""
         return is_there(self._sidecars, state, source, log_start)
-
-    def _count(
-        self, sources: Sequence[Source], files: Mapping[int, FileRecord], runs: Sequence[Rows]
-    ) -> None:
-        counts = self.counts
-        for source in sources:
-            counts.partitions.add(source.key.partition)
-            counts.segments_before += len(source.parts)
-            counts.size_before += source.size
-            for part in source.parts:
-                index = self._sidecars.index(part.record.index)
-                number = source.key.partition
-                rows = index.runs_of(number, part.range) if index.is_compacted else index.partition(number)
-                rows = rows if index.is_compacted else rows[rows["commit_entry"] >= 0]
-                for file in set(rows["file"].tolist()):
-                    counts.files_before[index.files[file].key] = _requests(index.files[file].size)
-                counts.indexes_before.add(part.record.index.key)
-        counts.segments += len(sources)
-        counts.indexes += 1
-        size = sum(int(one["size"].sum()) for one in runs) if runs else sum(s.size for s in sources)
-        sizes = [file.size for file in files.values()] if runs else [size]
-        counts.files += len(sizes)
-        counts.files_requests += sum(map(_requests, sizes))
-        counts.size += size
-
-
-def _requests(file_bytes: int) -> int:
-    """Return the requests of a read of a file, about."""
-    return 1 if file_bytes <= SMALL_FILE_BYTES else 2
 
 
 def _is_wanted(state: LogState, topic_id: str, cleaned: Sequence[CleanedPartition]) -> bool:

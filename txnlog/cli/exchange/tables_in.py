@@ -1,0 +1,133 @@
+"""``txnlog import delta`` and ``txnlog import parquet``: tables of other systems into the log, each row once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from txnlog.cli.failures import Interrupted
+from txnlog.cli.options import IntegerRange, Place, parse_pairs, with_place
+from txnlog.cli.output import counted, print_json, say
+from txnlog.cli.progress import progress
+
+if TYPE_CHECKING:
+    from txnlog.tables.importing import TableImport, TableProgress
+
+__all__ = ["import_delta", "import_parquet"]
+
+_OPTIONS = [
+    click.option(
+        "--group", help="Name of the import: its position is that of this group. Default: the topic's name."
+    ),
+    click.option(
+        "--follow",
+        is_flag=True,
+        help="Go on for ever. Default: end at what is there when the command begins.",
+    ),
+    click.option(
+        "--poll-ms",
+        type=IntegerRange(min=1),
+        default=10_000,
+        show_default=True,
+        help="How often --follow looks for more.",
+    ),
+    click.option(
+        "--start",
+        type=click.Choice(["earliest", "latest"]),
+        help="Where to begin without a position, if the topic has records already.",
+    ),
+    click.option("--no-create", is_flag=True, help="Do not create the topic if the log does not have it."),
+    click.option(
+        "--partitions",
+        type=IntegerRange(min=1),
+        default=1,
+        show_default=True,
+        help="Partitions of a topic that is created.",
+    ),
+    click.option(
+        "--key",
+        "key_columns",
+        multiple=True,
+        metavar="COLUMN",
+        help="Key column of a topic that is created; repeat the option for more.",
+    ),
+]
+
+
+def _with_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    return reduce(lambda wrapped, option: option(wrapped), reversed(_OPTIONS), command)
+
+
+@click.command("delta")
+@click.argument("table")
+@click.argument("topic")
+@with_place
+@click.option(
+    "--version", type=IntegerRange(min=0), help="Go up to this version of the table. Default: the newest."
+)
+@click.option(
+    "--changes",
+    is_flag=True,
+    help="Import versions that change or remove rows, too: as rows with the columns change_type and table_version.",
+)
+@click.option(
+    "--table-option",
+    "storage_options",
+    multiple=True,
+    callback=parse_pairs,
+    metavar="KEY=VALUE|@FILE",
+    help="An option of the table's store, as the package deltalake names it; repeat the option for more. @FILE reads lines KEY=VALUE, or a JSON object: put secrets into a file.",
+)
+@_with_options
+def import_delta(place: Place, as_json: bool, table: str, **settings: Any) -> None:
+    """Import the Delta table TABLE into TOPIC, each row exactly once.
+
+    The first call copies the rows of one version. Later calls, or --follow, bring what newer versions have added: each version in one transaction. The command can be
+    stopped or die anywhere, and goes on when it is called again.
+    """
+    from txnlog.tables import importing
+
+    _run(place, as_json, settings, lambda log, **more: importing.import_delta(log, table, **more))
+
+
+@click.command("parquet")
+@click.argument("path")
+@click.argument("topic")
+@with_place
+@_with_options
+def import_parquet(place: Place, as_json: bool, path: str, **settings: Any) -> None:
+    """Import the Parquet files of PATH into TOPIC, each row exactly once.
+
+    PATH is a file or a directory, or a URL such as s3://bucket/files. Files are taken in the order of their paths; later calls, or --follow, bring files whose paths sort behind.
+    """
+    from txnlog.tables import importing
+
+    _run(place, as_json, settings, lambda log, **more: importing.import_parquet(log, path, **more))
+
+
+def _run(place: Place, as_json: bool, settings: dict[str, Any], call: Callable[..., TableImport]) -> None:
+    settings["create"] = not settings.pop("no_create")
+    settings["key_columns"] = list(settings["key_columns"]) or None
+    try:
+        with place.open() as log, progress(wanted=not as_json) as advance:
+
+            def show(at: TableProgress) -> None:
+                advance(at.done, at.total, f"{at.rows:,} rows")
+
+            report = call(log, progress=show, **settings)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            "interrupted; what was committed stays, and the same command goes on behind it"
+        ) from None
+    if as_json:
+        print_json(report)
+        return
+    if report.created:
+        say(f"created topic {report.topic}")
+    at = report.position.get("version", report.position.get("after"))
+    say(
+        f"imported {counted(report.rows, 'row')} of {counted(report.files, 'file')} in {counted(report.commits, 'commit')}, up to {at}"
+    )
