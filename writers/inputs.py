@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol, TypeVar
 
 from txnformat.consumers.group_offsets import OffsetSource
@@ -132,7 +132,7 @@ def check_offsets(log: TxnLog, producer: ProducerRef, offsets: GroupOffsets) -> 
     _check(log, producer, lambda state, owner: commit_offsets(state, offsets, producer, owner))
 
 
-def check_acks(log: TxnLog, producer: ProducerRef, acks: Sequence[Acks]) -> None:
+def check_acks(log: TxnLog, producer: ProducerRef, acks: tuple[Acks, ...]) -> None:
     """Raise what a commit of acknowledgements would raise now; requests as of :func:`check_offsets`."""
     _check(log, producer, lambda state, owner: acknowledge(state, acks, producer, owner))
 
