@@ -303,8 +303,7 @@ class _Verification:
                     {keys.entry_key(number) for number in range(bundles[key][0], bundles[key][1] + 1)},
                     f"its bytes, without a payload, are in {key} too",
                 )
-        fetch = partial(self._requests.parallel, "bundles", self._requests.fetch)
-        check_payloads(self._record, self._sizes, last, chain.hashes, fetch)
+        check_payloads(self._record, self._sizes, last, chain.hashes, self._requests.bundles)
 
     def _check_tables(self) -> None:
         uses = list(self._references.tables.values())

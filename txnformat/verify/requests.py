@@ -54,6 +54,10 @@ class Requests:
         """Return the objects under a prefix, by key."""
         return self.attempt(lambda: self.store.list(prefix))
 
+    def bundles(self, wanted: Sequence[str]) -> Iterator[bytes | StorageError | None]:
+        """Yield the bundles of these keys, in order."""
+        return self.parallel("bundles", self.fetch, wanted)
+
     def parallel(self, stage: str, call: Callable[[S], T], items: Sequence[S]) -> Iterator[T]:
         """Yield ``call`` of each item, in order; several at a time, and at most AT_ONCE of them before they are wanted."""
         with ThreadPoolExecutor(THREADS, thread_name_prefix="txnlog-requests") as pool:

@@ -1,4 +1,4 @@
-"""What a source gives: steps of files, and the position behind each. Pure."""
+"""Steps of files, as a source gives them, and the position behind each. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SourceFile(NamedTuple):
     constants: Mapping[str, Any] = {}
     """Values of columns that the file does not have: texts, or of the column's own type."""
     change: Change | None = None
-    """None: the source knows no changes."""
+    """The change that its rows are part of; None: of a source without changes."""
 
 
 class Step(NamedTuple):
