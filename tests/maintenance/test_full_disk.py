@@ -47,9 +47,12 @@ def test_a_full_disk_at_any_write_is_one_error_and_deletes_nothing(name: str) ->
             assert refusal.kind == "disk-full"
             assert "free space" in str(refusal)
             needed = next(
-                number
-                for number, (operation, key) in enumerate(watched.requests)
-                if number >= first and operation in FILLS and not _is_hint(key)
+                (
+                    number
+                    for number, (operation, key) in enumerate(watched.requests)
+                    if number >= first and operation in FILLS and not _is_hint(key)
+                ),
+                first,  # a snapshot that the caller has asked for tells of its hint, too
             )
             later = watched.requests[needed + 1 :]
             assert not [one for one in later if one[0] in WRITES], "the first refusal ends the task"
