@@ -1,4 +1,4 @@
-"""The store's answer for an object, compared with the entry that names it; bundles, with the entries whose bytes they repeat. Pure."""
+"""The store's answer for an object, compared with the entry that names it; bundles, with the entries whose bytes they repeat; the hint, with the snapshots that entries name. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from txnformat import keys
 from txnformat.core.entry import decode_entry, sha256_hex
 from txnformat.core.operations import Checkpoint
 from txnformat.core.wire.bundle import BUNDLE_ENTRIES, PAYLOAD_SIZES, decode_bundle, decode_payloads
+from txnformat.core.wire.small_documents import decode_latest
 from txnformat.errors import CorruptDataError, FormatError, StorageError
+from txnformat.protocol.follow import parse_hint
 from txnformat.segments.payload import head_of, payload_problem
 from txnformat.types import ObjectRecord
-from txnformat.verify.report import ProblemKind, Record
+from txnformat.verify.report import ProblemKind, Record, VerifyNote
 
 __all__ = [
     "check_bundle",
     "check_bytes",
+    "check_hint",
     "check_payloads",
     "decode_problem",
     "decoded",
@@ -177,3 +180,32 @@ def _check_payloads(
             what = f"the payload bundle holds other bytes than entry {number} has"
             record.add(ProblemKind.WRONG_HASH, key, what, expected, problem, BUNDLE_HINT)
             return
+
+
+def check_hint(
+    record: Record, data: bytes | StorageError | None, checkpoints: Sequence[Checkpoint], *, is_known: bool
+) -> None:
+    """Compare the hint with the snapshots that entries name. ``is_known``: the fold has come to the end, so these are all."""
+    if isinstance(data, StorageError):
+        record.add_error(ProblemKind.UNREADABLE, keys.LATEST_KEY, data)
+    elif data is None:
+        if checkpoints:
+            what = "the hint `latest` is missing: opening takes a listing more, until the next snapshot"
+            record.notes.append(VerifyNote("hint-missing", what, 1, 0, (keys.LATEST_KEY,)))
+    else:
+        hint = parse_hint(data)
+        named = {one.key: one for one in checkpoints}.get(hint.key) if hint is not None else None
+        if named is None and hint is not None and not is_known:
+            return  # what names it may be among what cannot be read
+        expected = "a snapshot that an entry names" if named is None else f"sha256 {named.sha256}"
+        got = (
+            "nothing usable"
+            if hint is None
+            else hint.key
+            if named is None
+            else (decode_latest(data).sha256 or "no sha256")
+        )
+        if named is None or got != named.sha256:
+            what = "the hint belongs to no snapshot that the log names"
+            advice = "delete it: the next snapshot writes it again, and no reader depends on it"
+            record.add(ProblemKind.HINT_WRONG, keys.LATEST_KEY, what, expected, got, advice)

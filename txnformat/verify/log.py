@@ -34,16 +34,15 @@ from txnformat.core.state import LogState
 from txnformat.core.topics.evolution import next_version
 from txnformat.core.topics.schema import TopicSchema
 from txnformat.core.wire.bundle import BUNDLE_ENTRIES
-from txnformat.core.wire.small_documents import decode_latest
 from txnformat.errors import FormatError, InvalidInputError, NotFoundError, StorageError
 from txnformat.persistent import Rows
-from txnformat.protocol.follow import empty_state, parse_hint
+from txnformat.protocol.follow import empty_state
 from txnformat.protocol.tail import bundle_key_of
 from txnformat.reading.stored_rows import stored_schema
 from txnformat.store.base import ObjectStore
 from txnformat.types import ObjectRecord
 from txnformat.verify.all_files import check_files
-from txnformat.verify.bytes import check_bundle, check_payloads, decode_problem, decoded, present
+from txnformat.verify.bytes import check_bundle, check_hint, check_payloads, decode_problem, decoded, present
 from txnformat.verify.chain import ChainCheck
 from txnformat.verify.copied_rows import Copied
 from txnformat.verify.deep_child import Asked
@@ -51,7 +50,7 @@ from txnformat.verify.files import RESTORE_TABLE, check_table, size_of_unlisted
 from txnformat.verify.live import Live
 from txnformat.verify.overtaken import without_overtaken
 from txnformat.verify.references import FileUse, References
-from txnformat.verify.report import ProblemKind, Progress, Record, VerifyNote, VerifyReport
+from txnformat.verify.report import ProblemKind, Progress, Record, VerifyReport
 from txnformat.verify.requests import Requests
 from txnformat.verify.sidecars import (
     RESTORE,
@@ -127,7 +126,7 @@ class _Verification:
         chain.finish()
         boundary = max(boundary, self._deleted_below)
         self._check_snapshots(chain, boundary)
-        self._check_hint(hint, chain)
+        check_hint(self._record, hint, chain.checkpoints, is_known=chain.state is not None)
         self._check_tip(last)
         self._check_bundles(chain, last, boundary)
         for anchor in chain.anchors:
@@ -239,31 +238,6 @@ class _Verification:
             self._record.add(
                 ProblemKind.MISSING, keys.SNAPSHOT_PREFIX, what, hint="restore the snapshots from a copy"
             )
-
-    def _check_hint(self, data: bytes | StorageError | None, chain: ChainCheck) -> None:
-        if isinstance(data, StorageError):
-            self._record.add_error(ProblemKind.UNREADABLE, keys.LATEST_KEY, data)
-        elif data is None:
-            if chain.checkpoints:
-                what = "the hint `latest` is missing: opening takes a listing more, until the next snapshot"
-                self._record.notes.append(VerifyNote("hint-missing", what, 1, 0, (keys.LATEST_KEY,)))
-        else:
-            hint = parse_hint(data)
-            named = {one.key: one for one in chain.checkpoints}.get(hint.key) if hint is not None else None
-            if named is None and hint is not None and chain.state is None:
-                return  # what names it may be among what cannot be read
-            expected = "a snapshot that an entry names" if named is None else f"sha256 {named.sha256}"
-            got = (
-                "nothing usable"
-                if hint is None
-                else hint.key
-                if named is None
-                else (decode_latest(data).sha256 or "no sha256")
-            )
-            if named is None or got != named.sha256:
-                what = "the hint belongs to no snapshot that the log names"
-                advice = "delete it: the next snapshot writes it again, and no reader depends on it"
-                self._record.add(ProblemKind.HINT_WRONG, keys.LATEST_KEY, what, expected, got, advice)
 
     def _check_tip(self, last: int) -> None:
         """Look for whatever tells that the log was longer than its entries are now."""
