@@ -1,8 +1,8 @@
 """Compaction: which listed segments get others in their place, and the decision about it. Pure.
 
 Parts of a partition that follow each other are written together until the new part has the target size; a compacted part of that size is left alone.
-At the end of a list, where less is left, a compacted part is taken in only if the newer ones together are at least half as large: so each record is
-written O(log n) times.
+At the end of a list, where less is left, a compacted part is taken in only if the newer ones together have at least half as many records: so each record is
+written O(log n) times. Bytes would not do: a rewritten part has more or fewer than before, and a second compaction could find it large enough to take in the older one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from txnformat.types import TopicPartition
 __all__ = ["groups_of", "replace_segments"]
 
 RATIO = 2
-"""A compacted part that is more than so many times as large as all newer ones together is not taken in at the end of a list."""
+"""A compacted part that has more than so many times the records of all newer ones together is not taken in at the end of a list."""
 
 
 def groups_of(parts: Sequence[SegmentPart], target_bytes: int) -> list[Sequence[SegmentPart]]:
@@ -50,15 +50,19 @@ def _last(parts: Sequence[SegmentPart]) -> list[Sequence[SegmentPart]]:
     """Return the group of the last parts of a run, if there is one: all that are not compacted are in it."""
     taken, total = 0, 0
     for count, part in enumerate(reversed(parts), 1):
-        if not _is_compacted(part) or _size(part) <= RATIO * total:
+        if not _is_compacted(part) or _records(part) <= RATIO * total:
             taken = count
-        total += _size(part)
+        total += _records(part)
     group = parts[len(parts) - taken :]
     return [group] if len(group) > 1 or (group and not _is_compacted(group[0])) else []
 
 
 def _is_compacted(part: SegmentPart) -> bool:
     return is_runs_key(part.record.index.key)
+
+
+def _records(part: SegmentPart) -> int:
+    return int(part.row["records"] - part.row["aborted_records"])
 
 
 def _size(part: SegmentPart) -> int:

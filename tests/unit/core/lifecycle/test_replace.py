@@ -186,7 +186,7 @@ def parts_of(*sizes: int) -> list[SegmentPart]:
     for number, size in enumerate(sizes):
         row = np.zeros(1, SEGMENT)
         row["start_offset"], row["end_offset"] = number, number + 1
-        row["size"] = abs(size)
+        row["size"] = row["records"] = abs(size)
         key = sidecar_key(ORDERS.directory, number, UUID, "runs" if size < 0 else "index")
         found.append(SegmentPart(SegmentRecord(ORDERS.topic_id, ObjectRecord(key, 1, SHA)), row[0]))
     return found
@@ -216,6 +216,16 @@ def test_parts_are_written_together_up_to_the_target_and_rarely_twice(
 ) -> None:
     groups = groups_of(parts_of(*sizes), 100)
     assert [(group[0].range.start, group[-1].range.end) for group in groups] == expected
+
+
+@pytest.mark.parametrize("rewritten", [-2, -8])
+def test_a_second_compaction_has_nothing_to_do_whatever_size_the_first_gave_its_part(rewritten: int) -> None:
+    """Few records take more bytes when they are written anew, for each row then has metadata columns."""
+    older, newer = parts_of(-13, 3)
+    assert groups_of([older, newer], 100) == [[newer]]
+    part = parts_of(0, rewritten)[1]
+    part.row["records"] = newer.row["records"]
+    assert groups_of([older, part], 100) == []
 
 
 def test_each_record_is_written_a_few_times_however_often_a_log_is_compacted() -> None:
