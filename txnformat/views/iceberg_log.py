@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from txnformat import keys
+from txnformat.digits import whole
 from txnformat.errors import ConflictError, CorruptDataError
 from txnformat.protocol.effects import PutObject, Steps
 from txnformat.protocol.reads import get_object, list_keys
@@ -125,7 +126,7 @@ def write_hint(directory: str, table: IcebergTable, *, is_new: bool) -> Steps[Ic
     named = 0
     if not is_new:
         text = (yield from get_object(key)) or b""
-        named = int(text) if text.isdigit() and len(text) < 19 else 0
+        named = whole(text.decode("ascii", "replace"), 18) or 0
     if named > table.version and (yield from get_object(keys.iceberg_version_key(directory, named))) is None:
         named = 0
     if named < table.version:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct, field
 
+from txnformat.digits import whole
 from txnformat.version import __version__
 from txnformat.views.delta_actions import ENTRY_PROPERTY, corrupt_view
 
@@ -57,7 +58,8 @@ class Snapshot(Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=
     def entry(self) -> int:
         """The entry that it shows; -1: it does not say."""
         text = self.summary.get(ENTRY_PROPERTY, "")
-        return int(text) if text.isascii() and text.isdecimal() and len(text) <= 20 else -1
+        found = whole(text, 20)
+        return -1 if found is None else found
 
 
 class Schema(Struct, frozen=True, kw_only=True, rename="kebab"):

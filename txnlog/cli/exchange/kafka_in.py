@@ -99,8 +99,8 @@ FILE = click.Path(dir_okay=False, path_type=Path)
     help="Topic of the log for records that cannot be imported. Default: such a record stops the import.",
 )
 @click.option("--no-create", is_flag=True, help="Do not create topics that the log does not have.")
-@click.option("--records-per-second", type=click.FloatRange(min=0, min_open=True), help="Limit of the rate.")
-@click.option("--bytes-per-second", type=click.FloatRange(min=0, min_open=True), help="Limit of the rate.")
+@click.option("--records-per-second", type=IntegerRange(min=1), help="Limit of the rate.")
+@click.option("--bytes-per-second", type=IntegerRange(min=1), help="Limit of the rate.")
 @click.option(
     "--batch-records",
     type=IntegerRange(min=1),
