@@ -50,7 +50,7 @@ class Source(Protocol):
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """What must be the same when an import goes on: part of each position."""
+        """The part of each position that must be the same when an import goes on."""
         ...
 
     @property
