@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import itertools
 import random
 import subprocess
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from txnformat.store.local import LocalStore
 from txnformat.store.requests import RequestKind
 from txnlog import Producer, TxnLog
 from txnlog.tables import import_delta
+from txnlog.tables.importing import TableProgress
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore, SimulatedCrash
 
 ROOT = Path(__file__).parents[2]
@@ -68,6 +72,54 @@ def test_a_table_is_copied_and_followed(tmp_path: Path) -> None:
     again = import_delta(log, table, "t")
     assert (again.rows, again.commits) == (0, 0)
     assert _ids(log) == [1, 2, 3, 4, 5, 6]
+
+
+def test_it_follows_until_it_is_stopped(tmp_path: Path) -> None:
+    """Each commit of the import is answered by a new version of the table."""
+    table, log, stop = _table(tmp_path / "table"), TxnLog.create(tmp_path / "log"), threading.Event()
+
+    def more(at: TableProgress) -> None:
+        if at.rows < 6:
+            write_deltalake(table, _rows(at.rows + 1), mode="append")
+        else:
+            stop.set()
+
+    report = import_delta(log, table, "t", follow=True, poll_ms=1, progress=more, stop=stop)
+    assert (report.rows, report.commits, report.position) == (6, 5, {"version": 4})
+    assert _ids(log) == [1, 2, 3, 4, 5, 6]
+
+
+def test_values_of_partitions_are_the_same_from_a_snapshot_and_from_a_commit(tmp_path: Path) -> None:
+    """A snapshot has them typed, a commit as texts."""
+    utc = datetime.UTC
+    values: dict[str, tuple[pa.DataType, Any]] = {
+        "whole": (pa.int64(), -5),
+        "real": (pa.float64(), 0.5),
+        "is": (pa.bool_(), True),
+        "text": (pa.string(), "ü/= %"),
+        "day": (pa.date32(), datetime.date(1969, 7, 20)),
+        "exact": (pa.decimal128(10, 2), decimal.Decimal("1.50")),
+        "at": (pa.timestamp("us", "UTC"), datetime.datetime(2026, 1, 2, 3, 4, 5, 600_000, tzinfo=utc)),
+        "local": (pa.timestamp("us"), datetime.datetime(2026, 1, 2, 3, 4, 5)),
+    }
+
+    def rows(number: int, *, are_null: bool) -> pa.Table:
+        columns = {
+            name: pa.array([None if are_null else value], type_) for name, (type_, value) in values.items()
+        }
+        return pa.table({"id": pa.array([number], pa.int64()), **columns})
+
+    place, log = str(tmp_path / "table"), TxnLog.create(tmp_path / "log")
+    for number in range(4):
+        write_deltalake(
+            place, rows(number, are_null=number % 2 == 1), mode="append", partition_by=list(values)
+        )
+        if number == 1:
+            import_delta(log, place, "t")
+    import_delta(log, place, "t")
+    found = sorted(_read(log, "t", "id", *values))
+    want = tuple(value for _, value in values.values())
+    assert [row[1:] for row in found] == [want, (None,) * len(want)] * 2
 
 
 def test_a_commit_of_delta_is_one_transaction(tmp_path: Path) -> None:

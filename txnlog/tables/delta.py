@@ -93,7 +93,7 @@ class DeltaSource:
             for version in range(int(position["version"]) + 1, target + 1):
                 files = self._commit(version)
                 yield Step(files, {"version": version}, target - version)
-        except self._error as error:
+        except (self._error, OSError) as error:
             raise _unreadable(error) from None
 
     def open(self, file: SourceFile) -> IO[bytes]:

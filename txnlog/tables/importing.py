@@ -164,24 +164,25 @@ def import_delta(
     -----
     Requests to the log: an entry to begin, and for each step 1 entry and its files. Rows are copied: a file of Delta is not named in place.
     """
-    check_log(log, "import_delta")
-    settings = _Settings(
-        check_reader_name(topic if group is None else group, "group") or topic,
-        partitions,
-        key_columns,
-        create,
-        None if start is None else one_of(Start, "start", start),
-        follow,
-        positive("poll_ms", poll_ms),
-        changes,
-        progress,
-        stop or threading.Event(),
+    return _run(
+        log,
+        "import_delta",
+        topic,
+        lambda: DeltaSource(
+            table, storage_options or {}, version=version, with_changes=changes, step_bytes=step_bytes
+        ),
+        group=group,
+        follow=follow,
+        poll_ms=poll_ms,
+        start=start,
+        create=create,
+        partitions=partitions,
+        key_columns=key_columns,
+        with_changes=changes,
+        step_bytes=step_bytes,
+        progress=progress,
+        stop=stop,
     )
-    step_bytes = positive("step_bytes", step_bytes)
-    source = DeltaSource(
-        table, storage_options or {}, version=version, with_changes=changes, step_bytes=step_bytes
-    )
-    return _Import(log, source, topic, settings).run()
 
 
 def import_parquet(
@@ -224,21 +225,51 @@ def import_parquet(
     ProducerFencedError
         A newer import of the group has begun.
     """
-    check_log(log, "import_parquet")
-    settings = _Settings(
-        check_reader_name(topic if group is None else group, "group") or topic,
-        partitions,
-        key_columns,
-        create,
-        None if start is None else one_of(Start, "start", start),
-        follow,
-        positive("poll_ms", poll_ms),
-        False,
-        progress,
-        stop or threading.Event(),
+    return _run(
+        log,
+        "import_parquet",
+        topic,
+        lambda: ParquetSource(path, step_bytes=step_bytes),
+        group=group,
+        follow=follow,
+        poll_ms=poll_ms,
+        start=start,
+        create=create,
+        partitions=partitions,
+        key_columns=key_columns,
+        with_changes=False,
+        step_bytes=step_bytes,
+        progress=progress,
+        stop=stop,
     )
-    source = ParquetSource(path, step_bytes=positive("step_bytes", step_bytes))
-    return _Import(log, source, topic, settings).run()
+
+
+def _run(
+    log: TxnLog,
+    call: str,
+    topic: str,
+    source: Callable[[], Source],
+    *,
+    group: str | None,
+    start: str | None,
+    poll_ms: int,
+    step_bytes: int,
+    stop: threading.Event | None,
+    **others: Any,
+) -> TableImport:
+    """Check the arguments, then open the source and import from it."""
+    check_log(log, call)
+    name = topic if group is None else group
+    check_reader_name(name, "group")
+    positive("step_bytes", step_bytes)
+    settings = _Settings(
+        group=name,
+        start=None if start is None else one_of(Start, "start", start),
+        poll_ms=positive("poll_ms", poll_ms),
+        stop=stop or threading.Event(),
+        **others,
+    )
+    return _Import(log, source(), topic, settings).run()
 
 
 class _Import:

@@ -12,8 +12,8 @@ __all__ = ["CHANGE_COLUMNS", "check_columns", "shape"]
 CHANGE_COLUMNS = pa.schema([pa.field("change_type", pa.string()), pa.field("table_version", pa.int64())])
 """Columns that say of each row which change it is part of, and which version of the table made it."""
 
-_FEED = {"_change_type": "change_type", "_commit_version": None, "_commit_timestamp": None}
-"""Columns of a change data file, and the topic's."""
+_FEED = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
+"""Columns that a change data file has besides the table's."""
 
 
 def check_columns(source: pa.Schema, topic: pa.Schema, *, with_changes: bool) -> None:
@@ -63,9 +63,19 @@ def _column(found: pa.Array | None, field: pa.Field, rows: int, file: SourceFile
     if found is None:
         return pa.nulls(rows, field.type)
     try:
+        if pa.types.is_string(found.type) and pa.types.is_timestamp(field.type):
+            return _moments(found, field.type)
         return found if found.type == field.type else found.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise _unmappable(file, f"column {field.name!r}: {error!s:.300}") from None
+
+
+def _moments(texts: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Return timestamps from texts: ISO 8601 with a zone, or as values of partitions stand in Delta's log, in UTC."""
+    try:
+        return texts.cast(type_)
+    except pa.ArrowInvalid:
+        return texts.cast(pa.timestamp(type_.unit)).cast(type_)
 
 
 def _unmappable(file: SourceFile, what: str) -> InvalidInputError:

@@ -82,6 +82,7 @@ def test_a_store_that_lies_since_its_log_was_made_acknowledges_nothing() -> None
             log = TxnLog.open(_stores(inner, lies)[number])
             if lies - {Lie.STALE_LISTS} == {Lie.REPLACES, Lie.STALE_READS}:
                 _append(log, 2)
+                log.close()
                 continue
             with pytest.raises(StorageError) as caught:
                 _append(log, 2)
