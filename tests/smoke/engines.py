@@ -65,6 +65,7 @@ ICEBERG_SETTINGS = {
     "spark.sql.catalog.hadoop.type": "hadoop",
     "spark.sql.catalog.own": "org.apache.iceberg.spark.SparkCatalog",
     "spark.sql.catalog.own.catalog-impl": "org.apache.iceberg.inmemory.InMemoryCatalog",
+    "spark.sql.catalog.own.io-impl": "org.apache.iceberg.hadoop.HadoopFileIO",
 }
 
 Read = dict[str, pa.Table | str]
@@ -123,7 +124,7 @@ def published(folder: Path) -> dict[str, Published]:
     """Publish every kind of topic in both formats, and count what is written."""
     found = {}
     for number, (kind, case) in enumerate(KINDS.items()):
-        log = CASES[case](folder / f"log {number}")
+        log = CASES[case](folder / f"log-{number}")
         log.committer.seal()
         store = CountingStore(log.store)
         with TxnLog.open(store) as other:
@@ -195,9 +196,7 @@ def _spark(
         tables = []
         for number, one in enumerate(topics.values()):
             table = one.offsets if with_offsets else one.delta if format_ == "delta" else one.iceberg
-            options = (
-                {"versionAsOf": table.version} if format_ == "delta" else {"snapshot-id": table.snapshot_id}
-            )
+            options = {"versionAsOf": table.version if format_ == "delta" else table.snapshot_id}
             tables.append({"path": path_of(table), "options": options, "out": str(folder / str(number))})
         told = spark(pyspark, settings, {"format": format_, "tables": tables}, folder)["told"]
         return _written(told, topics, lambda number: folder / str(number))
@@ -310,7 +309,11 @@ ENGINES = (
     ),
     Engine(
         f"pandas {version('pandas')}, by pyiceberg",
-        each(lambda one: _from_pandas(opened(one.iceberg).scan().to_pandas(), one.expected())),
+        each(
+            lambda one: _from_pandas(
+                opened(one.iceberg).scan().to_pandas(types_mapper=pd_arrow), one.expected()
+            )
+        ),
     ),
 )
 

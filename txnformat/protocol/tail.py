@@ -271,8 +271,8 @@ def payloads_due(own_entries: Iterable[int]) -> list[tuple[int, int]]:
 def write_payloads(due: Iterable[tuple[int, int]], kept: KeptEntry) -> Steps[int]:
     """Write payload bundles; return how many were written.
 
-    The entries of one come from what the process has kept. A small one gets the others from their slots, a large one from small ones; one of a
-    hundred entries without any payload is not written, for a bundle has as much. Requests: 1 PUT for each, and 1 GET for each entry, or small bundle, that is not kept. Raises StorageError.
+    The entries of one come from what the process has kept. A small one gets the others from their slots, a large one from small ones; one of
+    entries without any payload is not written, for no reader asks for it. Requests: 1 PUT for each, and 1 GET for each entry, or small bundle, that is not kept. Raises StorageError.
     """
     written = 0
     for first, count in due:
@@ -284,7 +284,7 @@ def write_payloads(due: Iterable[tuple[int, int]], kept: KeptEntry) -> Steps[int
                 _from_slots(missing) if count == min(PAYLOAD_SIZES) else _from_small(missing)
             )
         entries = [found[slot] for slot in slots if slot in found]
-        if len(entries) < count or (count == BUNDLE_ENTRIES and not any(map(payload_of, entries))):
+        if len(entries) < count or not any(map(payload_of, entries)):
             continue
         written += yield from _create(keys.payloads_key(first, slots[-1]), encode_payloads(entries))
     return written

@@ -95,6 +95,18 @@ def test_bundles_have_what_the_slots_have_and_none_is_written_on_a_local_disk_or
         assert bundles(near) == []
 
 
+def test_entries_without_payloads_get_none() -> None:
+    _, store, log = log_of(12)
+    before = bundles(store)
+    first = log.state.entry + 1
+    for number in range(25):
+        log.create_topic(f"other-{number}", SCHEMA)
+        log.committer.close()
+    assert [one for one in bundles(store) if one not in before] == [
+        (first - first % 10, first - first % 10 + 9)
+    ]
+
+
 def test_a_writer_fetches_what_others_have_written() -> None:
     _, store, log = log_of(6)
     other = TxnLog.open(FarStore(store), clock=log.committer.clock)

@@ -166,7 +166,7 @@ def test_a_file_that_lost_records_is_written_anew_and_one_that_is_not_compacted_
 
 
 def test_an_entry_below_the_published_one_is_refused(log: TxnLog) -> None:
-    """What is not compacted is older than records that were removed: no entry that the log still knows can be shown, and the table stays as it was."""
+    """The records that are not compacted are older than records that were removed: no entry that the log still knows can be shown, and the table stays as it was."""
     compacted(log)
     log.publish(format=OFFSETS)
     before = seen(log)
