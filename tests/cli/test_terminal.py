@@ -270,13 +270,10 @@ def test_output_has_one_door() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in doors
     ]
-    assert (
-        [one for one in found if not one.startswith("output.py:")]
-        == [
-            "progress.py:Console(file=unguarded(sys.stderr))",
-            "foreign_parquet.py:sys.stderr.write(f'{error!s:.300}')",  # to the process that reads it, which shows it
-        ]
-    )
+    assert [one for one in found if not one.startswith("output.py:")] == [
+        "progress.py:Console(file=unguarded(sys.stderr))",
+        "foreign_files.py:sys.stderr.write(f'{error!s:.300}')",  # to the process that reads it, which shows it
+    ]
 
 
 def test_the_question_before_an_abort_is_escaped() -> None:
