@@ -162,6 +162,7 @@ def _tell_rows() -> None:
 
 def _tell_schema() -> None:
     file = sys.stdin.buffer
+    file.seek(0)  # the buffer of the process that asked may have gone further
     is_file = file.read(len(_ARROW_MAGIC)) == _ARROW_MAGIC
     file.seek(0)
     schema = (pa.ipc.open_file(file) if is_file else pa.ipc.open_stream(file)).schema

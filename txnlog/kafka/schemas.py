@@ -256,9 +256,9 @@ def message_in(data: bytes, message: str | None) -> Any:
 
 
 def _messages(files: Any) -> str:
-    names = sorted(
-        f"{file.package}.{one.name}".lstrip(".") for file in files.file for one in file.message_type
-    )
+    """Return the names of the messages of a set, without those that every schema may import."""
+    own = (file for file in files.file if file.package != "google.protobuf")
+    names = sorted(f"{file.package}.{one.name}".lstrip(".") for file in own for one in file.message_type)
     return ", ".join(names)[:300] or "none"
 
 

@@ -64,6 +64,7 @@ _REFUSED = {
     ("long", "local-timestamp-nanos"): "use local-timestamp-micros",
     ("fixed", "duration"): "use a record with months, days and milliseconds",
 }
+_COMPLEX = frozenset({"array", "enum", "error", "fixed", "map", "record"})
 _CONNECT = {"int8": pa.int8(), "int16": pa.int16()}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -84,8 +85,6 @@ def from_avro(schema: Any, named: Mapping[str, Any]) -> pa.Schema:
         Kinds ``invalid-schema``: it is not a record; ``unsupported-schema``: every field that cannot be a column.
     """
     walk = Walk()
-    while isinstance(schema, dict) and isinstance(schema.get("type"), dict):
-        schema = schema["type"]
     if not isinstance(schema, dict) or schema.get("type") not in ("record", "error"):
         raise invalid(
             f"the Avro schema is of the type {_shown(schema)}, not a record",
@@ -125,7 +124,7 @@ class _Reader:
         if isinstance(schema, str):
             schema = self._named.get(schema, {"type": schema})
         kind = schema["type"]
-        if isinstance(kind, dict | list) or kind in self._named:
+        if kind in self._named and kind not in _COMPLEX:  # a type may be called "record"
             return self.type(kind, path, depth, within)
         if kind in ("record", "error"):
             if schema["name"] in within:

@@ -198,7 +198,7 @@ _PARSERS: Mapping[SchemaFormat, Callable[[str], pa.Schema]] = {
 }
 
 
-def export_schema(schema: Any, format: str, *, name: str = "record") -> bytes:
+def export_schema(schema: Any, format: str, *, name: str = "Record") -> bytes:
     """Return a schema in the form of another system.
 
     Parameters

@@ -130,6 +130,8 @@ class _Ddl:
             if not is_not_null and not (self._is("comment") and self._kind(1) is TokenType.STRING):
                 return
             self._at += 2
+            while self._kind(0) is TokenType.STRING:  # 'it''s' comes as two
+                self._at += 1
 
     def _type(self) -> Any:
         if len(self._path) > 4 * NESTING_MAX:

@@ -143,12 +143,17 @@ def to_protobuf(schema: pa.Schema, name: str) -> str:
     Raises InvalidInputError of kind ``unsupported-schema``: every column whose type or name Protobuf does not have.
     """
     walk = Walk()
-    lines = list(_message(walk, plain_name(name).lstrip("_") or "Record", schema, "", ""))
+    lines = list(_message(walk, _message_name(name), schema, "", ""))
     walk.check("Protobuf has no such columns; export as spark, ddl or arrow, which have them all")
     head = ['syntax = "proto3";', ""]
     if any(".google.protobuf.Timestamp" in line for line in lines):
         head += ['import "google/protobuf/timestamp.proto";', ""]
     return "\n".join([*head, *lines]) + "\n"
+
+
+def _message_name(name: str) -> str:
+    found = plain_name(name)
+    return found if _NAME.fullmatch(found) else f"Record{found}"
 
 
 def _message(walk: Walk, name: str, fields: Any, path: str, indent: str) -> Iterator[str]:
