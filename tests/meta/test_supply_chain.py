@@ -94,6 +94,7 @@ def test_every_dependency_has_a_lower_bound_and_they_are_run() -> None:
         *config["options.extras_require"]["s3"].split(),
         *config["options.extras_require"]["azure"].split(),
         *config["options.extras_require"]["kafka"].split(),
+        *config["options.extras_require"]["schemas"].split(),
         *config["options.extras_require"]["delta"].split(),
     ]
     assert len(lowest()) == len(lines), "each needs name>=version"

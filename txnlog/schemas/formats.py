@@ -9,7 +9,7 @@ from typing import Any
 
 from txnformat.errors import InvalidInputError, repr_of
 
-__all__ = ["FILES", "SchemaFormat", "as_schema_format", "format_of_file", "format_of_json"]
+__all__ = ["BY_SUFFIX", "FILES", "SchemaFormat", "as_schema_format", "format_of_file", "format_of_json"]
 
 
 class SchemaFormat(StrEnum):
@@ -29,7 +29,7 @@ class SchemaFormat(StrEnum):
     """Spark's DDL."""
 
 
-_BY_SUFFIX: Mapping[str, SchemaFormat | None] = {
+BY_SUFFIX: Mapping[str, SchemaFormat | None] = {
     ".avsc": SchemaFormat.AVRO,
     ".json": None,
     ".proto": SchemaFormat.PROTOBUF,
@@ -45,6 +45,7 @@ _BY_SUFFIX: Mapping[str, SchemaFormat | None] = {
     ".ddl": SchemaFormat.DDL,
     ".sql": SchemaFormat.DDL,
 }
+"""Form by the suffix of a file's name; None: JSON, which says itself what it is."""
 _BY_MAGIC = {b"PAR1": SchemaFormat.PARQUET, b"ARROW1": SchemaFormat.ARROW}
 FILES = (
     "Avro (.avsc), JSON Schema or Spark's JSON (.json), Protobuf (.proto, or a descriptor set .desc), Arrow (.arrow), "
@@ -72,8 +73,8 @@ def format_of_file(path: PurePath, head: bytes) -> SchemaFormat | None:
         if head.startswith(magic):
             return found
     suffix = path.suffix.lower()
-    if suffix in _BY_SUFFIX:
-        return _BY_SUFFIX[suffix]
+    if suffix in BY_SUFFIX:
+        return BY_SUFFIX[suffix]
     raise InvalidInputError(
         "neither the name nor the first bytes of this file say which form of schema it has",
         kind="invalid-file",
