@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pt
+from sqlglot import Token, TokenType
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
-from sqlglot.tokens import Token, TokenType
 
 from txnformat.columns.arrow_types import NESTING_MAX
 from txnformat.columns.spark_json import from_spark_json

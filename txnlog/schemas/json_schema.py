@@ -21,7 +21,7 @@ array with ``items``, ``format`` map                   map, as an array of pairs
 the type and null, as types, in anyOf or in oneOf      that type
 =====================================================  =========================================
 
-Formats are those of OpenAPI's registry. What is made of a topic describes the rows that ``txnlog consume`` writes as JSON, bytes as base64.
+Formats are those of OpenAPI's registry. The schema of a topic describes the rows that ``txnlog consume`` writes as JSON, bytes as base64.
 Refused: other unions, any value, tuples, types that contain themselves, references to other documents; and of topics intervals and variants.
 """
 

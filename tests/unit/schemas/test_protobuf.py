@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -193,7 +194,7 @@ def test_modules_beside_the_file_are_not_run(tmp_path: Path) -> None:
 
 def test_without_a_compiler_the_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "m.proto").write_text('syntax = "proto3"; message M { int32 x = 1; }')
-    monkeypatch.setattr(protoc.importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UnsupportedFeatureError) as caught:
         read_schema(tmp_path / "m.proto")
