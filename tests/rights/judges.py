@@ -190,7 +190,8 @@ def _holds(operator: str, key: str, value: str, keys: Mapping[str, str]) -> bool
             return keys.get(key) == value
         case "StringLike":
             return key in keys and _like(value, keys[key])
-    raise AssertionError(f"the judge does not know {operator}")
+        case _:
+            raise AssertionError(f"the judge does not know {operator}")
 
 
 # --- Azure -------------------------------------------------------------------------------------------------------------
