@@ -79,6 +79,8 @@ TOGETHER = (
     "tests/cli/",
     "tests/browser/",
     "tests/unit/",
+    "tests/rights/test_moto.py",
+    "tests/rights/test_templates.py",
 )
 """Files of which each is one piece: their tests share a server, or are so short that handing out single ones would cost more."""
 
