@@ -79,8 +79,7 @@ TOGETHER = (
     "tests/cli/",
     "tests/browser/",
     "tests/unit/",
-    "tests/rights/test_moto.py",
-    "tests/rights/test_templates.py",
+    "tests/rights/",
 )
 """Files of which each is one piece: their tests share a server, or are so short that handing out single ones would cost more."""
 
