@@ -31,7 +31,6 @@ TAKEN = [
     "a int /* b */, c int",
 ]
 REFUSED = [
-    "",
     "a",
     "a foo",
     "a int b int",

@@ -202,6 +202,27 @@ def test_without_a_compiler_the_package_is_named(tmp_path: Path, monkeypatch: py
     assert "txnlog[schemas]" in str(caught.value.hint)
 
 
+def test_the_number_of_a_field_is_the_place_of_its_column() -> None:
+    before = pa.schema([("b", pa.int64()), ("a", struct_of(["y", "x"], [UTC, pa.string()]))])
+    grown = before.append(pa.field("c", list_of(pa.bool_())))
+    assert export_schema(grown, "protobuf", name="my-topic").decode().split("\n") == [
+        'syntax = "proto3";',
+        "",
+        'import "google/protobuf/timestamp.proto";',
+        "",
+        "message my_topic {",
+        "  optional int64 b = 1;",
+        "  message AFields {",
+        "    optional .google.protobuf.Timestamp y = 1;",
+        "    optional string x = 2;",
+        "  }",
+        "  optional AFields a = 2;",
+        "  repeated bool c = 3;",
+        "}",
+        "",
+    ]
+
+
 def test_what_protobuf_does_not_have_is_named_by_its_path() -> None:
     schema = pa.schema(
         [
