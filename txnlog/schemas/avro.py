@@ -105,6 +105,8 @@ class _Reader:
         within = (*within, record["name"])
         found = []
         for field in record["fields"]:
+            if not self._walk.has_name(field["name"], path):
+                continue
             below = f"{path}.{field['name']}".lstrip(".")
             found.append((field["name"], self.type(field["type"], below, depth, within)))
         return found

@@ -135,6 +135,14 @@ def test_what_is_no_record_is_refused(text: str) -> None:
     assert caught.value.kind == "invalid-schema"
 
 
+@pytest.mark.parametrize("name", ["\ud800", ""])
+def test_a_name_that_no_column_can_have_is_named(name: str) -> None:
+    text = json.dumps({"type": "record", "name": "r", "fields": [{"name": name, "type": "int"}]})
+    with pytest.raises(InvalidInputError) as caught:
+        parse_schema(text, "avro")
+    assert (caught.value.kind, len(caught.value.problems)) == ("unsupported-schema", 1)
+
+
 def test_a_member_twice_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="a name twice"):
         parse_schema('{"type": "record", "name": "a", "name": "b", "fields": []}', "avro")

@@ -80,6 +80,8 @@ def test_references_within_the_file_are_followed() -> None:
         ({"type": ["string", "integer"]}, "field 'f' has the types string, integer"),
         ({"anyOf": [TEXT, {"type": "integer"}]}, "has 2 schemas to choose from"),
         ({"anyOf": [TEXT, {"enum": ["NaN"]}]}, "has 2 schemas to choose from"),
+        ({"anyOf": [{"type": "number"}, {"enum": ["much"]}]}, "has 2 schemas to choose from"),
+        ({"properties": {"\ud800": TEXT}}, "has a field whose name is not text"),
         ({"enum": [1, "a"]}, "has the types integer, string"),
         ({"type": "array"}, "array of any values"),
         ({"type": "array", "prefixItems": [TEXT]}, "is a tuple"),
@@ -119,6 +121,14 @@ def test_few_bytes_do_not_become_very_many_columns() -> None:
         defs[f"d{level}"] = {"type": "object", "properties": {"a": below, "b": below}}
     with pytest.raises(InvalidInputError, match=f"more than {COLUMNS_MAX:,} fields"):
         of({"$ref": "#/$defs/d39"}, **{"$defs": defs})
+
+
+def test_a_type_nested_too_deep_is_named() -> None:
+    schema: dict[str, Any] = TEXT
+    for _ in range(700):
+        schema = {"type": "array", "items": schema}
+    with pytest.raises(InvalidInputError, match="nested deeper than 64 levels"):
+        of(schema)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "3", '{"type": "string"}', '{"type": "object"}', "[" * 100_000])
