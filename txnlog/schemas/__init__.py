@@ -11,6 +11,6 @@ The extra ``schemas`` has what Avro and Protobuf need.
 May import: ``txnformat``, and ``txnlog.foreign_files``.
 """
 
-from txnlog.schemas.conversion import export_schema, parse_schema, read_schema
+from txnlog.schemas.conversion import export_schema, growth, parse_schema, read_schema
 
-__all__ = ["export_schema", "parse_schema", "read_schema"]
+__all__ = ["export_schema", "growth", "parse_schema", "read_schema"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypedDict
 
 import pyarrow as pa
 
@@ -21,7 +21,7 @@ from txnlog.schemas.protobuf import from_message, to_protobuf
 from txnlog.schemas.protoc import compiled
 from txnlog.schemas.walk import invalid, json_of
 
-__all__ = ["export_schema", "parse_schema", "read_schema"]
+__all__ = ["Growth", "export_schema", "growth", "parse_schema", "read_schema"]
 
 SCHEMA_BYTES_MAX = 16 * 1024 * 1024
 """Largest schema that is read as text (inclusive)."""
@@ -171,6 +171,39 @@ _PARSERS: Mapping[SchemaFormat, Callable[[str], pa.Schema]] = {
     SchemaFormat.SPARK: _spark,
     SchemaFormat.DDL: from_ddl,
 }
+
+
+class Growth(TypedDict):
+    """What lets a topic grow: arguments of ``log.alter_topic``."""
+
+    add_columns: list[pa.Field] | None
+    widen: dict[str, pa.DataType] | None
+
+
+def growth(schema: Any, wanted: Any) -> Growth:
+    """Return what lets a topic take the columns of another schema; ``log.alter_topic(name, **growth(…))`` does it, and says what cannot be.
+
+    Parameters
+    ----------
+    schema, wanted : pyarrow.Schema, Spark StructType, or a topic's schema
+        The topic's, and the newer one. Columns that only the topic has stay: records without them are null there.
+
+    Returns
+    -------
+    dict
+        ``add_columns`` and ``widen``; None where there is nothing to do.
+
+    Raises
+    ------
+    InvalidInputError
+        Kinds ``invalid-schema``, ``unsupported-schema``.
+    """
+    known = as_topic_schema(schema).arrow_schema
+    columns = as_topic_schema(wanted).arrow_schema
+    types = dict(zip(known.names, known.types, strict=True))
+    add = [field for field in columns if field.name not in types]
+    wider = {one.name: one.type for one in columns if not types.get(one.name, one.type).equals(one.type)}
+    return {"add_columns": add or None, "widen": wider or None}
 
 
 def export_schema(schema: Any, format: str, *, name: str = "Record") -> bytes:
