@@ -174,14 +174,14 @@ _PARSERS: Mapping[SchemaFormat, Callable[[str], pa.Schema]] = {
 
 
 class Growth(TypedDict):
-    """What lets a topic grow: arguments of ``log.alter_topic``."""
+    """Arguments of ``log.alter_topic`` that let a topic grow."""
 
     add_columns: list[pa.Field] | None
     widen: dict[str, pa.DataType] | None
 
 
 def growth(schema: Any, wanted: Any) -> Growth:
-    """Return what lets a topic take the columns of another schema; ``log.alter_topic(name, **growth(…))`` does it, and says what cannot be.
+    """Return the changes by which a topic takes the columns of another schema; ``log.alter_topic(name, **growth(…))`` makes them, or says which of them cannot be.
 
     Parameters
     ----------
