@@ -22,6 +22,7 @@ from opentelemetry.semconv._incubating.attributes import error_attributes, messa
 from opentelemetry.semconv._incubating.metrics import messaging_metrics
 from opentelemetry.trace import SpanKind, StatusCode
 
+from tests.meta.markdown import ROOT, codes, section, tables
 from txnformat import keys
 from txnformat.admin.metrics import METRICS
 from txnformat.client import committer as committers
@@ -138,7 +139,10 @@ def test_a_commit_has_its_attempts_as_children_and_belongs_to_the_caller_s_span(
     attempts = traced.spans("attempt")
     assert [attributes(one)["txnlog.attempt.outcome"] for one in attempts] == ["exists", "created"]
     entry = second.state.entry
-    assert [attributes(one)["txnlog.entry"] for one in attempts] == [entry - 1, entry]
+    assert [attributes(one)["txnlog.entry"] for one in attempts] == [
+        entry - 2,
+        entry,
+    ]  # an id of a producer, and the records
     assert attributes(commit)["txnlog.entry"] == entry
     for one in attempts:
         assert one.parent is not None
@@ -206,6 +210,15 @@ def test_names_are_those_of_the_conventions() -> None:
     assert messaging_metrics.MESSAGING_CLIENT_OPERATION_DURATION == DURATION
     operations = {one.value for one in messaging_attributes.MessagingOperationTypeValues}
     assert {"send", "receive"} <= operations
+
+
+def test_the_page_lists_the_spans() -> None:
+    (table,) = tables(
+        section((ROOT / "docs" / "operate.md").read_text(encoding="utf-8"), "### OpenTelemetry")
+    )
+    assert {codes(row[0])[0]: row[1] for row in table.rows} == {
+        name: kind.name.lower() for name, kind in SPANS.items()
+    }
 
 
 def test_off_again_nothing_is_traced(traced: Traced) -> None:
