@@ -121,6 +121,9 @@ class _Span:
         self._is_current = is_current
         self._error = ""
 
+    def __bool__(self) -> bool:
+        return True
+
     def __enter__(self) -> Self:
         self._began = time.perf_counter()
         named = _named(self._name, self._attributes)

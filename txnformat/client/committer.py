@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NoReturn, TypeVar
 
 from txnformat.client.background import Background
-from txnformat.client.commit_counts import CommitCounter, outcome_of
+from txnformat.client.commit_counts import CommitCounter
+from txnformat.client.commit_spans import tell
 from txnformat.client.driver import Driver
 from txnformat.clock import Clock, Ids, waited_ms
 from txnformat.core.intents import (
@@ -61,7 +62,7 @@ from txnformat.protocol.spilling import log_ends, write_spill
 from txnformat.protocol.tail import bundle_due, payloads_due, write_bundles, write_payloads
 from txnformat.protocol.view import View, waited
 from txnformat.shield import shielded
-from txnformat.spans import Span, span
+from txnformat.spans import span
 from txnformat.store.base import ObjectStore
 from txnformat.store.probe import ensure_fit
 from txnformat.store.recent import recent_payloads
@@ -194,8 +195,7 @@ class Committer:
             return view
         with span("open", log=self.store.url) as one:
             view = self._publish(self._driver.run(open_view()))
-            if one:
-                one.set(entry=view.state.entry)
+            one.set(entry=view.state.entry)
             return view
 
     def _publish(self, view: View) -> View:
@@ -281,7 +281,7 @@ class Committer:
         with span("commit", log=self.store.url) as one:
             answers = self._answered(call)
             if one:
-                self._tell(one, intents, answers)
+                tell(one, self.state, intents, answers)
         for answer in answers:
             self.counter.answered(answer, waited_ms(since, self.clock.now()))
         return answers
@@ -295,30 +295,6 @@ class Committer:
         finally:
             self._leave(call)  # the first time may have been cut off, too; a leader that is gone blocks all
         return [_answer_of(waiter) for waiter in call.waiters]
-
-    def _tell(
-        self, one: Span, intents: Sequence[Intent], answers: Sequence[CommitResult | TxnLogError]
-    ) -> None:
-        """Say in a span what was committed, and what came of it."""
-        appends = [
-            append
-            for intent in intents
-            if isinstance(intent.action, Write)
-            for append in intent.action.appends
-        ]
-        named = {topic.topic_id: topic.name for topic in self.state.topics.values()} if appends else {}
-        topics = sorted({named.get(append.topic_id, append.topic_id) for append in appends})
-        one.set(
-            intents=len(intents),
-            topics=topics,
-            records=sum(part.records for append in appends for part in append.partitions),
-            outcomes=sorted({outcome_of(answer).value for answer in answers}),
-        )
-        for answer in answers:
-            if isinstance(answer, TxnLogError):
-                one.failed(answer)
-            else:
-                one.set(entry=answer.entry)
 
     def _wait_or_lead(self, call: _Call) -> None:
         for waiter in call.waiters:
