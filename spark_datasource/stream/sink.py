@@ -31,6 +31,7 @@ from spark_datasource.worker.logs import COMMIT_TRIES_MAX, forget_log, log_with_
 from spark_datasource.write.commit import commit_intent
 from spark_datasource.write.plan import WritePlan, plan_write
 from spark_datasource.write.repeats import Repetition, rows_of
+from spark_datasource.write.routing import OneTopic
 from spark_datasource.write.task import upload_task
 from txnformat.core.intents import AppRef, CommitResult, Write
 from txnformat.core.operations import AppVersion
@@ -57,8 +58,22 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
     def make_plan(self) -> WritePlan:
         """Return what the tasks need, fixed at the first call; errors as :func:`plan_write`."""
         if self._plan is None:
-            self._plan = plan_write(self._options.write, self._frame)
+            self._plan = self._plan_on_known() or plan_write(self._options.write, self._frame)
         return self._plan
+
+    def _plan_on_known(self) -> WritePlan | None:
+        """Return a plan on what this process has seen in the last minute; None: it needs the newest.
+
+        It need not read what all others have committed since the batch before: the commit is judged by the newest state, which may be
+        another than that of any plan.
+        """
+        if self._options.write.topic is None:
+            return None
+        try:
+            plan = plan_write(self._options.write, self._frame, newest=False)
+        except TxnLogError:
+            return None
+        return plan if isinstance(plan.routes, OneTopic) and plan.routes.only.create is None else None
 
     def __getstate__(self) -> dict[str, object]:
         self.make_plan()  # whatever is sent to a task has it

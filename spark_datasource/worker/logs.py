@@ -54,8 +54,8 @@ def absolute(path: str) -> str:
     return path if _SCHEME.match(path) else str(Path(path).absolute())
 
 
-def open_log(path: str, storage: Storage = NO_STORAGE) -> TxnLog:
-    """Return the log at ``path`` (:func:`absolute`), followed to its tip.
+def open_log(path: str, storage: Storage = NO_STORAGE, *, newest: bool = True) -> TxnLog:
+    """Return the log at ``path`` (:func:`absolute`), followed to its tip; unless ``newest``, to what was its tip in the last minute.
 
     Requests: 2 GETs when it is open and nothing is new, one of them for the entry that was seen last: a log that was
     removed and made again under the same path, or restored to an older state, is another log. Raises NotFoundError of
@@ -63,7 +63,7 @@ def open_log(path: str, storage: Storage = NO_STORAGE) -> TxnLog:
     """
     log, is_new = _opened(path, storage)
     if not is_new:
-        log.refresh()
+        log.refresh() if newest else log.committer.refresh_if_old()
     return log
 
 

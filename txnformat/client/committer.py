@@ -219,6 +219,13 @@ class Committer:
             return self.state
         return self.run(refresh)
 
+    def refresh_if_old(self) -> LogState:
+        """Follow the log to its tip, unless that was done in the last minute. Requests: those of a refresh, or none."""
+        view = self._view
+        if view is not None and view.is_fresh(self._driver.run(_times())):
+            return view.state
+        return self.refresh()
+
     def born(self) -> int:
         """Return the entry that objects uploaded from now on are born in, for their keys. Requests: 1 GET if the view is older than half an hour.
 
