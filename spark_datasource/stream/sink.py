@@ -62,10 +62,9 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
         return self._plan
 
     def _plan_on_known(self) -> WritePlan | None:
-        """Return a plan on what this process has seen in the last minute; None: it needs the newest.
+        """Return a plan on what is nearly the newest state, which costs less where others commit much; None: it needs the newest.
 
-        It need not read what all others have committed since the batch before: the commit is judged by the newest state, which may be
-        another than that of any plan.
+        The commit is judged by the newest state, which may be another than that of any plan.
         """
         if self._options.write.topic is None:
             return None
@@ -90,7 +89,7 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
 
     @clean_errors
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # Spark's name
-        """Commit what the tasks uploaded. Requests: 1 GET and 1 entry (+ 1 batch table above 1,000 batches).
+        """Commit what the tasks uploaded. Requests: 1 GET and 1 entry (+ 1 batch table above 1,000 batches), and those of a look where others commit, too.
 
         The log stays open for the next batch: a snapshot being written ends while that is computed.
         """

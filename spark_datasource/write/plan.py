@@ -51,7 +51,7 @@ class WritePlan:
 
 
 def plan_write(options: WriteOptions, frame: StructType, *, newest: bool = True) -> WritePlan:
-    """Check a write against the newest state and fix what it depends on. Nothing is written. Unless ``newest``, the state may be a minute old.
+    """Check a write against the newest state and fix what it depends on. Nothing is written. Unless ``newest``, the state may be some entries old (:func:`open_log`).
 
     Raises NotFoundError of kind ``no-log``; kind ``unknown-topic`` if topics are not to be created;
     InvalidInputError: the DataFrame does not fit the topic, or no topic can have its schema: every difference;

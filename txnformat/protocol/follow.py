@@ -26,6 +26,7 @@ from txnformat.protocol.reads import (
     list_keys,
     make_durable,
     read_boundary,
+    read_slot,
     read_slots,
     simultaneous,
 )
@@ -33,13 +34,22 @@ from txnformat.protocol.tail import HUNDREDS, TENS, Bundles, read_back, read_tai
 from txnformat.protocol.view import View
 from txnformat.segments.payload import head_of
 
-__all__ = ["confirm", "empty_state", "fold_bytes", "get_object", "open_view", "parse_hint", "refresh"]
+__all__ = [
+    "confirm",
+    "empty_state",
+    "fold_bytes",
+    "get_object",
+    "open_view",
+    "parse_hint",
+    "refresh",
+    "refresh_roughly",
+]
 
 OPEN_ATTEMPTS_MAX = 3
 """Attempts to open without a hint, of which each but the last may meet a truncation."""
 AHEAD_MAX = 16
 """Entries asked for at once while catching up."""
-TENS_AHEAD = 4
+TENS_AHEAD = 2
 """Entries asked for at once where ten of them would come as a bundle."""
 NEVER = 2**63
 """A slot that no log has."""
@@ -81,6 +91,20 @@ def refresh(view: View, *, ahead: int = 1, durable: bool = True) -> Steps[View]:
     if durable and found.state.entry_sha256 != view.state.entry_sha256:
         yield from confirm(found)
     return found
+
+
+def refresh_roughly(view: View) -> Steps[View]:
+    """Fold the hundreds of entries after the view's that are bundled, if there are likely to be some; else as :func:`refresh`.
+
+    The view that is returned may be up to 99 entries behind the tip. It has the older proof, with which the newer state is no less safe.
+    Requests: 1 GET for each hundred, and 2 to 9 more.
+    """
+    now = yield ReadClock()
+    if view.behind >= HUNDREDS.count and view.is_fresh(now):
+        state, last, _ = yield from _fold_bundles(view.state, HUNDREDS, NEVER)
+        if last is not None and (yield from read_slot(state.entry)) == last:
+            return View(state, view.proof, max(state.entry - view.state.entry, view.behind // 2))
+    return (yield from refresh(view))
 
 
 def confirm(view: View, *also: str) -> Steps[None]:
