@@ -80,6 +80,7 @@ TOGETHER = (
     "tests/cli/",
     "tests/browser/",
     "tests/unit/",
+    "tests/rights/",
 )
 """Files of which each is one piece: their tests share a server, or are so short that handing out single ones would cost more."""
 

@@ -221,6 +221,8 @@ class CloudStore(ABC):
                     return CreateResult(CreateOutcome.EXISTS)
                 # A request that never left this machine may be sent again: only connecting is repeated here.
                 over = waited_ms(begun, self.clock.now()) >= self.options.request_timeout_s * 1000
+                if failure.refused and failure.error.kind == "permission-denied" and self._is_taken(key):
+                    return CreateResult(CreateOutcome.EXISTS)
                 if failure.sent or not failure.error.transient or over or attempt == ATTEMPTS_MAX:
                     outcome = CreateOutcome.REFUSED if failure.refused else CreateOutcome.AMBIGUOUS
                     return CreateResult(outcome, failure.error)
@@ -230,6 +232,13 @@ class CloudStore(ABC):
                 return CreateResult(CreateOutcome.CREATED)
             self.pause(attempt)
         raise AssertionError  # the last attempt returns
+
+    def _is_taken(self, key: str) -> bool:
+        """Return whether a create was refused because the name is taken: of a client that may create and not replace, a store asks for rights before it looks at the condition."""
+        try:
+            return self.head(key) is not None
+        except StorageError:
+            return False
 
     def put(self, key: str, data: bytes) -> None:
         def send(obstore: Any, client: Any) -> Any:
