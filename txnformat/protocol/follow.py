@@ -136,12 +136,13 @@ def _sizes(view: View, ahead: int) -> dict[Bundles, int]:
     """Return the sorts of bundles that a follower may profit from, and the entry from which it asks for each.
 
     Small ones are there only if the log embeds, and hardly of entries that are just being written, as those are of which several are asked for at once.
-    One entry is read before any bundle, for nothing new is likelier than anything else; and a few where nothing says that there are more.
+    One entry is read before tens, and a few before any bundle where nothing says that there are more: most looks find nothing, or one.
     """
     first = view.state.entry + 1
     has_tens = ahead == 1 and EMBEDDING in view.state.features.reader
     sorts = (HUNDREDS, TENS) if has_tens else (HUNDREDS,)
-    return {sort: first + (1 if view.behind >= sort.count else sort.behind) for sort in sorts}
+    known = {HUNDREDS: 0, TENS: 1}
+    return {sort: first + (known[sort] if view.behind >= sort.count else sort.behind) for sort in sorts}
 
 
 def _is_below(boundary: int, tip: int) -> bool:
@@ -216,7 +217,7 @@ def _fold_bundles(
                 return state, last, True  # what the slots hold counts
             state, last = after, heads[-1]
             folded += 1
-        count = min(folded, sort.ahead)
+        count = min(max(1, folded // 2), sort.ahead)
     return state, last, False
 
 

@@ -115,8 +115,8 @@ def _check_offset(state: LogState, wanted: GroupOffsets, commit: OffsetCommit) -
 
 _CONFLICTS = {
     "offsets-held": (
-        "a transaction has compared this position, and holds it until it ends",
-        "abort, and try again when that transaction has ended: if it is prepared, its coordinator must end it",
+        "another transaction has compared this position, and holds it until it ends",
+        "abort, and try again when that transaction has ended",
     ),
     "offsets-changed": (
         "the group's position differs from the expected one: another consumer has committed",
@@ -127,6 +127,10 @@ _CONFLICTS = {
         "abort, and try again when that transaction has ended",
     ),
 }
+_HELD_BY_PREPARED = (
+    "a prepared transaction has compared this position, and holds it until it ends",
+    "its coordinator must commit or abort that transaction first",
+)
 
 
 def _check_compare(
@@ -141,7 +145,7 @@ def _check_compare(
     conflict = position_conflict(state, group, commit, others, holding)
     if conflict is None:
         return
-    what, hint = _CONFLICTS[conflict.kind]
+    what, hint = _CONFLICTS[conflict.kind] if commit.expected is not None else _HELD_BY_PREPARED
     values: dict[str, Any] = {"group": name, **_named(state, commit.key)}
     if conflict.transactional_id is None:
         values |= {"expected": commit.expected, "got": group.value(commit.key)}
