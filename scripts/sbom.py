@@ -31,6 +31,7 @@ def own_requirements() -> list[str]:
         *config["options.extras_require"]["s3"].split(),
         *config["options.extras_require"]["azure"].split(),
         *config["options.extras_require"]["kafka"].split(),
+        *config["options.extras_require"]["schemas"].split(),
         *config["options.extras_require"]["delta"].split(),
     ]
 

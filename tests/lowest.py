@@ -58,7 +58,7 @@ NEEDS_MORE = (
 
 
 def lowest() -> dict[str, str]:
-    """Return each dependency of setup.cfg, those of S3, Azure (and so Google), Kafka and Delta included, with the lowest version that it allows."""
+    """Return each dependency of setup.cfg, those of S3, Azure (and so Google), Kafka, schemas and Delta included, with the lowest version that it allows."""
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg", encoding="utf-8")
     lines = [
@@ -66,6 +66,7 @@ def lowest() -> dict[str, str]:
         *config["options.extras_require"]["s3"].split(),
         *config["options.extras_require"]["azure"].split(),
         *config["options.extras_require"]["kafka"].split(),
+        *config["options.extras_require"]["schemas"].split(),
         *config["options.extras_require"]["delta"].split(),
     ]
     found = (re.fullmatch(r"([\w.-]+)(?:\[\w+\])?>=([\w.]+)", line) for line in lines)

@@ -29,6 +29,8 @@ create-topic made --column id:int64 --partitions 2
 alter-topic jobs --partitions 3
 describe
 describe jobs
+schema jobs
+schema jobs --as parquet
 produce jobs -
 consume jobs
 offsets

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 from pathlib import Path
 
@@ -68,6 +70,66 @@ def test_a_schema_is_kafkas_or_that_of_a_parquet_file(txnlog: Command, log: TxnL
     state = log.refresh()
     assert state.topic("clicks").schema.key_columns == ("key",)
     assert state.topic("copy").schema.arrow_schema.names == ["x", "y"]
+
+
+def test_a_schema_of_another_system_makes_a_topic_and_comes_out_again(
+    txnlog: Command, log: TxnLog, tmp_path: Path
+) -> None:
+    (tmp_path / "orders.sql").write_text("id BIGINT NOT NULL, tags ARRAY<STRING>")
+    arguments = ["--schema", tmp_path / "orders.sql", "--key-column", "id"]
+    assert txnlog("create-topic", "orders", *arguments).code == 0
+    assert txnlog("schema", "orders").out == "`id` BIGINT,\n`tags` ARRAY<STRING>\n"
+    for form, suffix in (
+        ("avro", "avsc"),
+        ("json-schema", "json"),
+        ("protobuf", "proto"),
+        ("arrow", "arrow"),
+    ):
+        path = tmp_path / f"orders.{suffix}"
+        assert "bytes" in txnlog("schema", "orders", "--as", form, "--output", path).out
+        assert txnlog("create-topic", f"as-{form}", "--schema", path).code == 0
+        assert (
+            log.refresh().topic(f"as-{form}").schema.arrow_schema
+            == log.state.topic("orders").schema.arrow_schema
+        )
+    assert "message some_name {" in txnlog("schema", "orders", "--as", "protobuf", "--name", "some-name").out
+    assert txnlog("schema", "orders", "--as", "spark", "--json").json["schema_id"] == 0
+    piped = txnlog("schema", "orders", "--as", "arrow", "--json").json["schema"]
+    assert base64.b64decode(piped) == (tmp_path / "orders.arrow").read_bytes()
+
+
+def test_forms_and_messages_are_named_where_the_file_does_not_say_them(
+    txnlog: Command, log: TxnLog, tmp_path: Path
+) -> None:
+    (tmp_path / "orders").write_text("id int")
+    assert txnlog("create-topic", "a", "--schema", tmp_path / "orders", "--schema-format", "ddl").code == 0
+    path = tmp_path / "two.proto"
+    path.write_text('syntax = "proto3"; message A { int32 a = 1; } message B { int32 b = 1; }')
+    error = txnlog("create-topic", "b", "--schema", path, "--json").error
+    assert (error["kind"], error["values"]) == ("invalid-schema", {"file": str(path)})
+    assert txnlog("create-topic", "b", "--schema", path, "--message", "B").code == 0
+    assert log.refresh().topic("b").schema.arrow_schema.names == ["b"]
+    assert txnlog("create-topic", "c", "-c", "a:int8", "--message", "B").code == 2
+
+
+def test_a_schema_that_cannot_be_mapped_names_every_field_and_creates_nothing(
+    txnlog: Command, log: TxnLog, tmp_path: Path
+) -> None:
+    fields = [{"name": "u", "type": ["int", "string"]}, {"name": "n", "type": "null"}]
+    path = tmp_path / "r.avsc"
+    path.write_text(json.dumps({"type": "record", "name": "r", "fields": fields}))
+    answer = txnlog("create-topic", "t", "--schema", path, "--json")
+    assert (answer.code, answer.error["kind"], answer.error["values"]) == (
+        2,
+        "unsupported-schema",
+        {"file": str(path)},
+    )
+    assert [problem[:9] for problem in answer.error["problems"]] == ["field 'u'", "field 'n'"]
+    assert log.refresh().entry == -1
+    txnlog("create-topic", "t", "-c", "price:decimal(9,2)")
+    answer = txnlog("schema", "t", "--as", "protobuf", "--output", tmp_path / "t.proto", "--json")
+    assert (answer.code, answer.error["kind"]) == (2, "unsupported-schema")
+    assert not (tmp_path / "t.proto").exists()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,14 @@ KINDS = {
         r'(?:kind=|_Meaning\(\s*)"([a-z-]+)"',
         "\n".join(
             path.read_text(encoding="utf-8")
-            for folder in ("spark_datasource", "txnformat", "txnlog/kafka", "txnlog/tables", "writers")
+            for folder in (
+                "spark_datasource",
+                "txnformat",
+                "txnlog/kafka",
+                "txnlog/schemas",
+                "txnlog/tables",
+                "writers",
+            )
             for path in (ROOT / folder).rglob("*.py")
         ),
     ),

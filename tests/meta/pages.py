@@ -16,6 +16,7 @@ PYTHON_PAGES = (
     "docs/open-transactions.md",
     "docs/operate.md",
     "docs/produce.md",
+    "docs/schemas.md",
     "docs/subscriptions.md",
     "docs/troubleshoot.md",
 )

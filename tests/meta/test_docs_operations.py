@@ -28,7 +28,14 @@ CLASSES = {
 def _raised() -> set[str]:
     """Return the kinds that the packages give to errors of these classes, and those of the stores' answers."""
     found: set[str] = set()
-    for folder in ("spark_datasource", "txnformat", "txnlog/kafka", "txnlog/tables", "writers"):
+    for folder in (
+        "spark_datasource",
+        "txnformat",
+        "txnlog/kafka",
+        "txnlog/schemas",
+        "txnlog/tables",
+        "writers",
+    ):
         for path in (ROOT / folder).rglob("*.py"):
             if "testing" in path.parts or path.name == "faulty.py":
                 continue

@@ -32,6 +32,7 @@ from txnlog.cli import (
 from txnlog.cli.doctor.command import doctor
 from txnlog.cli.erasure.command import erase
 from txnlog.cli.exchange.groups import export_group, import_group
+from txnlog.cli.exchange.schemas import schema
 from txnlog.cli.failures import BROKEN_PIPE, INTERNAL, Interrupted, Notes, report
 from txnlog.cli.looking.command import report as report_command
 from txnlog.cli.looking.command import ui
@@ -82,6 +83,7 @@ for command in (
     topics.alter_topic,
     topics.alter_log,
     topics.describe,
+    schema,
     produce.produce,
     consume.consume,
     import_group,

@@ -6,15 +6,15 @@ import datetime
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from txnformat.errors import printable
+from txnlog.cli.exchange.schemas import READ_FORMATS, schema_in
 from txnlog.cli.options import TOPIC, Duration, Integer, Place, parse_offsets, parse_settings, with_place
 from txnlog.cli.output import Table, counted, instant, plain_values, print_json, say
-from txnlog.cli.records.columns import parse_columns, read_schema
+from txnlog.cli.records.columns import parse_columns
 
 if TYPE_CHECKING:
     from txnformat.admin.describe import LogDescription
@@ -91,7 +91,17 @@ def topics(place: Place, as_json: bool) -> None:
 @click.option(
     "--schema",
     metavar="kafka|FILE",
-    help='In place of columns: "kafka" (key, value, headers, timestamp), or a Parquet file with the columns.',
+    help="In place of columns: \"kafka\" (key, value, headers, timestamp), or a file with a schema: Avro (.avsc), JSON Schema or Spark's JSON (.json), Protobuf (.proto, .desc), Arrow (.arrow), Parquet (.parquet), Spark's DDL (.ddl, .sql).",
+)
+@click.option(
+    "--schema-format",
+    type=click.Choice(READ_FORMATS),
+    help="The form of the file of --schema, if its name does not say it.",
+)
+@click.option(
+    "--message",
+    metavar="NAME",
+    help="Of a Protobuf file with several messages the one with the columns, by its full name.",
 )
 @click.option(
     "--partitions",
@@ -123,6 +133,8 @@ def create_topic(
     place: Place,
     columns: tuple[str, ...],
     schema: str | None,
+    schema_format: str | None,
+    message: str | None,
     keys: tuple[str, ...],
     as_json: bool,
     **others: Any,  # partitions, timestamp_column, settings and exist_ok
@@ -131,10 +143,12 @@ def create_topic(
     if columns and schema:
         raise click.UsageError("give either --column or --schema, not both")
     if not columns and not schema:
-        raise click.UsageError("give --column (repeatedly), or --schema kafka, or --schema FILE.parquet")
+        raise click.UsageError("give --column (repeatedly), or --schema kafka, or --schema FILE")
     wanted: Any = parse_columns(columns) if columns else schema
     if schema and schema != "kafka":
-        wanted = read_schema(Path(schema))
+        wanted = schema_in(schema, schema_format, message)
+    elif schema_format or message:
+        raise click.UsageError("--schema-format and --message are about the file of --schema")
     with place.open() as log:
         log.create_topic(topic, wanted, key_columns=keys or None, **others)
         _show_topic(log, topic, as_json)

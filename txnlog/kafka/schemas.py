@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ from txnlog.kafka.decoding import (
 )
 from txnlog.kafka.failures import missing_package
 
-__all__ = ["Registry", "decode_with"]
+__all__ = ["Registry", "decode_with", "message_in", "parsed_avro"]
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ class Registry:
         if format_ is Format.AVRO:
             schema = self._get(schema_id)
             _check_kind(schema, "AVRO", schema_id)
-            return avro_decoder(_parsed(schema.schema_str, self._references(schema, {})))
+            return avro_decoder(parsed_avro(schema.schema_str, self._references(schema, {})))
         schema = self._get(schema_id, "serialized")
         _check_kind(schema, "PROTOBUF", schema_id)
         files = self._proto_files(schema, {})
@@ -92,7 +92,7 @@ class Registry:
         for reference in schema.references or ():
             other = self._version(reference)
             self._references(other, named)
-            _parsed(other.schema_str, named)
+            parsed_avro(other.schema_str, named)
         return named
 
     def _proto_files(self, schema: Any, files: dict[str, Any], name: str = "") -> Any:
@@ -191,8 +191,8 @@ def decode_with(
     data = _read(Path(file))
     try:
         if format_ is Format.AVRO:
-            return avro_decoder(_parsed(data.decode(), {}))
-        return _from_descriptors(data, message)
+            return avro_decoder(parsed_avro(data.decode(), {}))
+        return _message_decoder(message_in(data, message))
     except Undecodable as error:
         raise InvalidInputError(f"{error}", kind="invalid-schema", file=str(file)) from None
     except UnicodeDecodeError:
@@ -210,8 +210,8 @@ def _read(path: Path) -> bytes:
         ) from None
 
 
-def _parsed(text: str, named: dict[str, Any]) -> Any:
-    """Return an Avro schema as fastavro reads with it; its named types are added to ``named``."""
+def parsed_avro(text: str, named: dict[str, Any]) -> Any:
+    """Return an Avro schema as fastavro reads with it; its named types are added to ``named``. Raises Undecodable."""
     try:
         from fastavro import parse_schema
     except ModuleNotFoundError as error:
@@ -222,7 +222,11 @@ def _parsed(text: str, named: dict[str, Any]) -> Any:
         raise Undecodable(f"not an Avro schema: {type(error).__name__}: {error!s:.200}") from None
 
 
-def _from_descriptors(data: bytes, message: str | None) -> Decode:
+def message_in(data: bytes, message: str | None) -> Any:
+    """Return the descriptor of a message in a set of Protobuf descriptors.
+
+    ``message``: its full name; None: the only message of the last file, which is the one that the set was made for. Raises Undecodable.
+    """
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool
     except ModuleNotFoundError as error:
@@ -231,23 +235,35 @@ def _from_descriptors(data: bytes, message: str | None) -> Decode:
     pool = descriptor_pool.DescriptorPool()
     try:
         files.ParseFromString(data)
+        _add_well_known(pool, {file.name for file in files.file})
         for file in files.file:
             pool.Add(file)
-        found = pool.FindMessageTypeByName(message or "")
+        last = files.file[-1:] if message is None else ()
+        names = [f"{file.package}.{one.name}".lstrip(".") for file in last for one in file.message_type]
+        if message is None and len(names) != 1:
+            raise Undecodable(
+                f"the file has no message; say which with its full name: {_messages(files)}"
+                if not names
+                else f"the file has {len(names)} messages; say which: {', '.join(sorted(names)):.300}"
+            )
+        return pool.FindMessageTypeByName(names[0] if message is None else message)
     except KeyError:
-        names = sorted(
-            f"{file.package}.{one.name}".lstrip(".") for file in files.file for one in file.message_type
-        )
-        raise Undecodable(
-            f"the file has no message {message!r:.100}; it has {', '.join(names)[:300]}"
-        ) from None
+        raise Undecodable(f"the file has no message {message!r:.100}; it has {_messages(files)}") from None
+    except Undecodable:
+        raise
     except Exception as error:  # noqa: BLE001 - of a file that is none
         raise Undecodable(f"not a set of Protobuf descriptors: {error!s:.200}") from None
-    return _message_decoder(found)
 
 
-def _add_well_known(pool: Any) -> None:
-    """Give a pool the files that every Protobuf schema may import."""
+def _messages(files: Any) -> str:
+    """Return the names of the messages of a set, without those that every schema may import."""
+    own = (file for file in files.file if file.package != "google.protobuf")
+    names = sorted(f"{file.package}.{one.name}".lstrip(".") for file in own for one in file.message_type)
+    return ", ".join(names)[:300] or "none"
+
+
+def _add_well_known(pool: Any, but: Collection[str] = ()) -> None:
+    """Give a pool the files that every Protobuf schema may import; ``but``: names of those that it gets in another way."""
     from google.protobuf import (
         any_pb2,
         descriptor_pb2,
@@ -262,7 +278,8 @@ def _add_well_known(pool: Any) -> None:
     for module in (any_pb2, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2):
         file = descriptor_pb2.FileDescriptorProto()
         module.DESCRIPTOR.CopyToProto(file)
-        pool.Add(file)
+        if file.name not in but:
+            pool.Add(file)
 
 
 def _add(pool: Any, file: Any) -> Any:

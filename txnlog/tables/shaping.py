@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from txnformat.columns.promotions import is_wider, is_wider_in_delta
 from txnformat.errors import InvalidInputError
 from txnlog.tables.steps import SourceFile
 
@@ -67,7 +68,9 @@ def _column(found: pa.Array | None, field: pa.Field, rows: int, file: SourceFile
             return _moments(found, field.type)
         return found if found.type == field.type else found.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise _unmappable(file, f"column {field.name!r}: {error!s:.300}") from None
+        raise _unmappable(
+            file, f"column {field.name!r}: {error!s:.300}", _advice(found.type, field)
+        ) from None
 
 
 def _moments(texts: pa.Array, type_: pa.DataType) -> pa.Array:
@@ -78,10 +81,21 @@ def _moments(texts: pa.Array, type_: pa.DataType) -> pa.Array:
         return texts.cast(pa.timestamp(type_.unit)).cast(type_)
 
 
-def _unmappable(file: SourceFile, what: str) -> InvalidInputError:
+def _advice(found: pa.DataType, field: pa.Field) -> str:
+    """Return what lets a column of a topic take values of another type."""
+    if is_wider(found, field.type):
+        return (
+            f"widen the column with txnlog alter-topic --widen, to {found}, then go on with the same command"
+        )
+    if is_wider_in_delta(found, field.type):
+        return f"Delta widens {field.type} to {found}, and a topic does not: import into another topic"
+    return "import into a topic whose column has the type of the table's"
+
+
+_GROW = "let the topic grow with txnlog alter-topic, then go on with the same command"
+
+
+def _unmappable(file: SourceFile, what: str, advice: str = _GROW) -> InvalidInputError:
     return InvalidInputError(
-        what,
-        kind="unmappable-schema",
-        hint="nothing of this step was imported; let the topic grow with txnlog alter-topic, then go on with the same command",
-        file=file.path,
+        what, kind="unmappable-schema", hint=f"nothing of this step was imported; {advice}", file=file.path
     )

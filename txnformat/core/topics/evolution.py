@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.types as pt
 
 from txnformat.arguments import items
 from txnformat.columns.arrow_types import canonical_schema, check_readable, fields_from_json, fields_to_json
+from txnformat.columns.promotions import is_wider
 from txnformat.columns.spark_json import from_spark_json
 from txnformat.core.intents import ChangeTopic
 from txnformat.core.operations import AlterTopic, TopicSetting
@@ -25,26 +25,9 @@ from txnformat.core.topics.settings import as_settings, changed_settings, is_set
 from txnformat.errors import InvalidInputError, repr_of
 from txnformat.field_types import PARTITIONS_MAX, SCHEMAS_MAX
 
-__all__ = ["as_change", "evolve", "is_wider", "next_version"]
+__all__ = ["as_change", "evolve", "next_version"]
 
 KIND = "invalid-alter"
-
-
-def is_wider(new: pa.DataType, old: pa.DataType) -> bool:
-    """Return whether ``new`` is another type than ``old`` that holds each of its values exactly.
-
-    int8 → int16 → int32 → int64; float32 → float64; decimals with no fewer digits before and after the point. These
-    are Spark's and Iceberg's promotions without those that change what a value is (a date into a timestamp).
-    """
-    if new.equals(old):
-        return False
-    if pt.is_signed_integer(old) and pt.is_signed_integer(new):
-        return bool(new.bit_width > old.bit_width)
-    if pt.is_float32(old):
-        return bool(pt.is_float64(new))
-    if pt.is_decimal128(old) and pt.is_decimal128(new):
-        return bool(new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale)
-    return False
 
 
 def next_version(schema: TopicSchema, fields: object) -> TopicSchema | None:

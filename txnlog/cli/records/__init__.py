@@ -4,7 +4,6 @@
 * ``csv_output``: records as CSV; their JSON is that of :mod:`txnformat.columns.json_values`.
 * ``following``: batches of a consumer, for ``consume --follow`` and ``--group``.
 * ``columns``: columns as text, such as ``amount:decimal(10,2)``; ``file_formats``: formats by the suffix of a file's name.
-* ``foreign_parquet``: Parquet files of others, read by another process, so that a hostile file ends only that one.
 
 May import: the shared modules of ``txnlog.cli``, and ``txnformat``.
 """

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from txnformat.digits import whole
-from txnformat.errors import CorruptDataError, InvalidInputError, NotFoundError
+from txnformat.errors import CorruptDataError, InvalidInputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["parse_column", "parse_columns", "read_schema"]
+__all__ = ["parse_column", "parse_columns"]
 
 ALIASES = {
     "boolean": "bool",
@@ -154,27 +152,3 @@ def parse_columns(texts: Sequence[str]) -> pa.Schema:
     if problems:
         raise InvalidInputError(problems, kind="invalid-column", hint=HINT)
     return pa.schema(fields)
-
-
-def read_schema(path: Path) -> pa.Schema:
-    """Return the schema in a Parquet footer. Raises NotFoundError ``no-file``, InvalidInputError ``invalid-file``."""
-    ways = "give kafka, or the path of a Parquet file with the columns; or --column NAME:TYPE for each column"
-    from txnlog.cli.records.foreign_parquet import open_foreign
-
-    try:
-        with path.open("rb") as file, open_foreign(file) as found:
-            return found.schema
-    except FileNotFoundError:
-        near = difflib.get_close_matches(str(path).lower(), ["kafka"], n=1)
-        raise NotFoundError(
-            "there is no such file, and no ready schema of this name",
-            kind="no-file",
-            hint="did you mean 'kafka'?" if near else ways,
-            file=str(path),
-        ) from None
-    except InvalidInputError as error:
-        raise InvalidInputError(error.what, kind=error.kind, hint=ways, file=str(path)) from None
-    except OSError as error:
-        raise InvalidInputError(
-            f"this is not a Parquet file: {error.strerror}", kind="invalid-file", hint=ways, file=str(path)
-        ) from None

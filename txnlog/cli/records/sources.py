@@ -24,8 +24,8 @@ from txnformat.columns.json_values import Binary, decoder, has_decimal
 from txnformat.errors import InvalidInputError, NotFoundError
 from txnlog.cli.records.csv_input import read_csv
 from txnlog.cli.records.file_formats import Format, format_of
-from txnlog.cli.records.foreign_parquet import open_foreign
 from txnlog.cli.records.pieces import HINT, PROBLEMS_MAX, Piece, Source, invalid
+from txnlog.foreign_files import open_foreign
 
 __all__ = ["open_source"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -28,7 +27,7 @@ from txnformat.core.operation_codec import decode_operation, encode_operation
 from txnformat.core.operations import AlterTopic, Append, Checkpoint, CreateTopic
 from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot, state_digest
 from txnformat.core.state import LogState
-from txnformat.core.topics.evolution import as_change, evolve, is_wider, next_version
+from txnformat.core.topics.evolution import as_change, evolve, next_version
 from txnformat.core.topics.schema import TopicSchema, conform, fields_to_json
 from txnformat.errors import ConflictError, CorruptDataError, InvalidInputError, NotFoundError
 from txnformat.field_types import SCHEMAS_MAX
@@ -76,52 +75,6 @@ def refusal(state: LogState, action: Action) -> Any:
     verdict = decide(state, Intent("one more", state.entry + 1, action))
     assert isinstance(verdict, Rejected)
     return verdict.error
-
-
-# --- types -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (pa.int8(), pa.int16()),
-        (pa.int8(), pa.int64()),
-        (pa.int16(), pa.int32()),
-        (pa.int32(), pa.int64()),
-        (pa.float32(), pa.float64()),
-        (pa.decimal128(8, 2), pa.decimal128(9, 2)),
-        (pa.decimal128(8, 2), pa.decimal128(10, 4)),
-    ],
-)
-def test_a_wider_type_holds_every_value_and_its_column_can_be_cast(
-    old: pa.DataType, new: pa.DataType
-) -> None:
-    assert is_wider(new, old)
-    assert not is_wider(old, new)
-    assert not is_wider(old, old)
-    most: Any = Decimal("999999.99") if pa.types.is_decimal(old) else 127
-    values = pa.array([most, -most, most - most, None], old)
-    assert values.cast(new).cast(old).equals(values)
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (pa.int64(), pa.int32()),
-        (pa.int32(), pa.float64()),
-        (pa.int32(), pa.decimal128(20, 0)),
-        (pa.float64(), pa.float32()),
-        (pa.decimal128(8, 2), pa.decimal128(9, 4)),
-        (pa.decimal128(8, 2), pa.decimal128(8, 1)),
-        (pa.date32(), pa.timestamp("us")),
-        (pa.timestamp("us"), pa.timestamp("us", "UTC")),
-        (pa.string(), pa.binary()),
-        (pa.bool_(), pa.int8()),
-        (pa.list_(pa.int32()), pa.list_(pa.int64())),
-    ],
-)
-def test_other_types_are_not_wider(old: pa.DataType, new: pa.DataType) -> None:
-    assert not is_wider(new, old)
 
 
 # --- what a user asks for --------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from txnformat.errors import InvalidInputError
-from txnlog.cli.records.foreign_parquet import open_foreign
+from txnlog.foreign_files import open_foreign
 
 
 def written(rows: int = 3) -> bytes:
