@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 
@@ -185,12 +186,8 @@ def _totals(groups: Sequence[_Group]) -> list[dict[str, Counter[str]]]:
 @contextmanager
 def _timed(clock: ManualClock) -> Iterator[None]:
     """Let every log that is opened in the block go by a clock."""
-    before = txnformat.log.SystemClock
-    txnformat.log.SystemClock = lambda: clock  # type: ignore[assignment, misc]
-    try:
+    with mock.patch.object(txnformat.log, "SystemClock", return_value=clock):
         yield
-    finally:
-        txnformat.log.SystemClock = before  # type: ignore[misc]
 
 
 def _active(context: Context, name: str, groups: int, queries: int, interval_s: int) -> list[_Found]:
