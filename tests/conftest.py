@@ -81,6 +81,7 @@ TOGETHER = (
     "tests/browser/",
     "tests/unit/",
     "tests/rights/",
+    "tests/telemetry/",
 )
 """Files of which each is one piece: their tests share a server, or are so short that handing out single ones would cost more."""
 

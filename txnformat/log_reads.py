@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
@@ -19,6 +19,7 @@ from txnformat.reading.plan import OffsetSpec, ReadPlan, plan_read, topic_predic
 from txnformat.reading.resolving import on_newest, read_plan
 from txnformat.reading.rows import output_schema
 from txnformat.reading.sealed import SidecarCache
+from txnformat.spans import Span, span
 from txnformat.store.base import ObjectStore
 from txnformat.types import IsolationLevel
 
@@ -178,18 +179,22 @@ class LogReads:
 
         ``open_sealed`` and ``as_of`` are as in :func:`~txnformat.reading.plan.plan_read`.
         """
-        return plan_read(
-            self.sidecars,
-            self.committer.refresh() if state is None else state,
-            topic,
-            isolation=isolation,
-            start=start,
-            end=end,
-            partitions=partitions,
-            where=where,
-            open_sealed=open_sealed,
-            as_of=as_of,
-        )
+        with span("plan", log=self.store.url, topic=topic) as one:
+            plan = plan_read(
+                self.sidecars,
+                self.committer.refresh() if state is None else state,
+                topic,
+                isolation=isolation,
+                start=start,
+                end=end,
+                partitions=partitions,
+                where=where,
+                open_sealed=open_sealed,
+                as_of=as_of,
+            )
+            if one:
+                one.set(entry=plan.entry)
+            return plan
 
 
 class LogSnapshot:
@@ -294,6 +299,23 @@ class LogSnapshot:
 def _records(log: LogReads, plan: ReadPlan, columns: Sequence[str] | None) -> pa.RecordBatchReader:
     columns = items(columns, "columns")
     schema = output_schema(plan.topic.schema, columns)
-    return pa.RecordBatchReader.from_batches(
-        schema, read_plan(log.sidecars, log.committer.refresh, plan, columns)
-    )
+    batches = read_plan(log.sidecars, log.committer.refresh, plan, columns)
+    return pa.RecordBatchReader.from_batches(schema, _traced(log.store.url, plan.topic.name, batches))
+
+
+def _traced(url: str, topic: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches within a span, from the first to the last that the caller takes; as they are while nothing is traced."""
+    one = span("read", is_current=False, log=url, topic=topic)
+    return _within(one, batches) if one else batches
+
+
+def _within(one: Span, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    records = size = 0
+    with one:
+        try:
+            for batch in batches:
+                records += batch.num_rows
+                size += batch.nbytes
+                yield batch
+        finally:
+            one.set(records=records, size=size)

@@ -24,6 +24,7 @@ from weakref import ReferenceType, ref
 
 from txnformat.errors import InternalError
 from txnformat.forking import run_after_fork
+from txnformat.spans import carried
 
 __all__ = ["Errand", "is_interruptible", "settle_errands", "shielded"]
 
@@ -166,7 +167,7 @@ def shielded(function: Callable[[], T]) -> T:
     """
     if get_ident() != _main:
         return function()
-    errand = Errand(function)
+    errand = Errand(carried(function))
     _submit(errand)
     errand.wait()
     return errand.answer()

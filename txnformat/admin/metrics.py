@@ -187,9 +187,10 @@ class LogMetrics:
 
     def to_prometheus(self) -> str:
         """Return the measures in Prometheus' text format, version 0.0.4."""
-        return render(METRICS, self._samples())
+        return render(METRICS, self.samples())
 
-    def _samples(self) -> Iterator[Sample]:
+    def samples(self) -> Iterator[Sample]:
+        """Yield every value with its labels."""
         log = (("log", self.url),)
         samples = (self._partition_samples(), group_samples(self.groups), self._log_samples())
         for sample in chain(*samples, self._process_samples()):

@@ -13,7 +13,7 @@ from txnformat.errors import CommitStateUnknownError, ConflictError, StorageErro
 from txnformat.forking import renew_after_fork
 from txnformat.store.requests import KeyClass, RequestKind, key_class
 
-__all__ = ["CommitCounter", "CommitCounts", "CommitOutcome", "Summary"]
+__all__ = ["CommitCounter", "CommitCounts", "CommitOutcome", "Summary", "outcome_of"]
 
 
 class CommitOutcome(StrEnum):
@@ -93,7 +93,7 @@ class CommitCounter:
 
     def answered(self, answer: CommitResult | TxnLogError, wait_ms: int) -> None:
         """Count one commit that got its answer after ``wait_ms``."""
-        outcome = _outcome(answer)
+        outcome = outcome_of(answer)
         with self._lock:
             self._outcomes[outcome] += 1
             self._wait_ms = self._wait_ms.with_value(max(0, wait_ms))
@@ -105,7 +105,8 @@ class CommitCounter:
             return CommitCounts(dict(self._outcomes), self._wait_ms, self._group_size, dict(self._requests))
 
 
-def _outcome(answer: CommitResult | TxnLogError) -> CommitOutcome:
+def outcome_of(answer: CommitResult | TxnLogError) -> CommitOutcome:
+    """Return the outcome that an answer tells."""
     match answer:
         case CommitResult(repeated=repeated):
             return CommitOutcome.ALREADY_DONE if repeated else CommitOutcome.COMMITTED

@@ -22,6 +22,7 @@ from typing import NoReturn, TypeVar
 
 from txnformat.client.background import Background
 from txnformat.client.commit_counts import CommitCounter
+from txnformat.client.commit_spans import tell
 from txnformat.client.driver import Driver
 from txnformat.clock import Clock, Ids, waited_ms
 from txnformat.core.intents import (
@@ -61,6 +62,7 @@ from txnformat.protocol.spilling import log_ends, write_spill
 from txnformat.protocol.tail import bundle_due, payloads_due, write_bundles, write_payloads
 from txnformat.protocol.view import View, waited
 from txnformat.shield import shielded
+from txnformat.spans import span
 from txnformat.store.base import ObjectStore
 from txnformat.store.probe import ensure_fit
 from txnformat.store.recent import recent_payloads
@@ -189,7 +191,12 @@ class Committer:
     def _newest(self) -> View:
         """Return the newest view; opens the log when there is none."""
         view = self._view
-        return view if view is not None else self._publish(self._driver.run(open_view()))
+        if view is not None:
+            return view
+        with span("open", log=self.store.url) as one:
+            view = self._publish(self._driver.run(open_view()))
+            one.set(entry=view.state.entry)
+            return view
 
     def _publish(self, view: View) -> View:
         """Let all know of a view unless they know a newer one; return the newest."""
@@ -281,6 +288,15 @@ class Committer:
     def _commit_together(self, intents: Sequence[Intent]) -> list[CommitResult | TxnLogError]:
         since = self.clock.now()
         call = _Call(intents)
+        with span("commit", log=self.store.url) as one:
+            answers = self._answered(call)
+            if one:
+                tell(one, self.state, intents, answers)
+        for answer in answers:
+            self.counter.answered(answer, waited_ms(since, self.clock.now()))
+        return answers
+
+    def _answered(self, call: _Call) -> list[CommitResult | TxnLogError]:
         try:
             try:
                 self._wait_or_lead(call)
@@ -288,10 +304,7 @@ class Committer:
                 self._leave(call)
         finally:
             self._leave(call)  # the first time may have been cut off, too; a leader that is gone blocks all
-        answers = [_answer_of(waiter) for waiter in call.waiters]
-        for answer in answers:
-            self.counter.answered(answer, waited_ms(since, self.clock.now()))
-        return answers
+        return [_answer_of(waiter) for waiter in call.waiters]
 
     def _wait_or_lead(self, call: _Call) -> None:
         for waiter in call.waiters:
@@ -426,6 +439,12 @@ class Committer:
         return shielded(lambda: self._seal(merge, topic_id))
 
     def _seal(self, merge: bool = False, topic_id: str | None = None) -> list[Seal]:
+        with span("seal", log=self.store.url) as one:
+            done = self._sealed(merge, topic_id)
+            one.set(seals=len(done))
+            return done
+
+    def _sealed(self, merge: bool, topic_id: str | None) -> list[Seal]:
         done: list[Seal] = []
         ends = stable_ends(self.state, topic_id)
         kept = recent_payloads(self.store).get

@@ -26,6 +26,7 @@ from txnformat.protocol.effects import (
     Times,
 )
 from txnformat.segments.payload import head_of, payload_of
+from txnformat.spans import span
 from txnformat.store.base import CreateOutcome, CreateResult, ObjectStore, make_durable
 from txnformat.store.recent import recent_payloads
 from txnformat.store.requests import RequestKind
@@ -96,6 +97,17 @@ class Driver:
                 return self.ids.uniform()
 
     def _create(self, key: str, data: bytes) -> CreateResult:
+        if not key.startswith(LOG_PREFIX):
+            return self._sent(key, data)
+        with span("attempt", log=self.store.url, entry=parse_entry_key(key), size=len(data)) as one:
+            result = self._sent(key, data)
+            if one:
+                one.set(outcome=result.outcome.value)
+                if result.error is not None:
+                    one.failed(result.error)
+            return result
+
+    def _sent(self, key: str, data: bytes) -> CreateResult:
         try:
             result = self.store.create(key, data)
         except StorageError as error:  # in place of an answer: it may have created the object

@@ -34,6 +34,7 @@ from txnformat.protocol.sealing import list_segments
 from txnformat.reading.compacting import Source, Written, files_of_about, write_together
 from txnformat.reading.replacing import Work, create_runs, is_overtaken, is_there, replacement
 from txnformat.reading.sealed import SidecarCache
+from txnformat.spans import span
 from txnformat.types import (
     ObjectRecord,
     OffsetRange,
@@ -148,9 +149,13 @@ def compact_topic(
     target = target_of(settings) if target_bytes is None else target_bytes
     lag = lag_of(settings) if min_lag_ms is None else min_lag_ms
     ages = Ages.of(settings)
-    return _Topic(committer, sidecars, name, partitions, target, lag, ages, progress, writer).run(
-        dry_run=dry_run, when_dirty=when_dirty
-    )
+    with span("compact", log=committer.store.url, topic=name) as one:
+        done = _Topic(committer, sidecars, name, partitions, target, lag, ages, progress, writer).run(
+            dry_run=dry_run, when_dirty=when_dirty
+        )
+        if one:
+            one.set(partitions=done.partitions)
+        return done
 
 
 def seal_and_list(committer: Committer, topic_id: str | None = None) -> None:

@@ -1,0 +1,89 @@
+"""Spans of what a log does, for programs that trace it. While no tracer is set, a span is one comparison, and nothing is imported.
+
+``txnlog.otel`` sets one. Attributes are plain values under plain names; the tracer gives them the names of its conventions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+
+__all__ = ["Span", "Tracer", "carried", "set_tracer", "span"]
+
+T = TypeVar("T")
+
+
+class Span(Protocol):
+    """One piece of work, from ``__enter__`` to ``__exit__``. False while nothing is traced: its attributes need not be computed."""
+
+    def __bool__(self) -> bool: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def set(self, **attributes: Any) -> None:
+        """Add attributes."""
+        ...
+
+    def failed(self, error: BaseException) -> None:
+        """Say that the work failed, with an error that is an answer and is not raised here."""
+        ...
+
+
+class Tracer(Protocol):
+    """Makes spans."""
+
+    def span(self, name: str, attributes: dict[str, Any], *, is_current: bool) -> Span:
+        """Return a span that has not begun; ``is_current``: spans that begin within it, in its thread, are its children."""
+        ...
+
+    def carried(self, call: Callable[[], T]) -> Callable[[], T]:
+        """Return a call for another thread, whose spans are children of the span that is current here."""
+        ...
+
+
+class _Nothing:
+    """The span of a process that traces nothing."""
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def set(self, **attributes: Any) -> None: ...
+
+    def failed(self, error: BaseException) -> None: ...
+
+
+_NOTHING = _Nothing()
+_tracer: Tracer | None = None
+
+
+def set_tracer(tracer: Tracer | None) -> None:
+    """Let spans be made by a tracer, in this process from now on; None: make none."""
+    global _tracer
+    _tracer = tracer
+
+
+def span(name: str, /, *, is_current: bool = True, **attributes: Any) -> Span:
+    """Return the span of a piece of work: ``with span("seal", log=url): …``.
+
+    ``is_current`` is False for work that is suspended between its steps, as a generator is.
+    """
+    tracer = _tracer
+    return _NOTHING if tracer is None else tracer.span(name, attributes, is_current=is_current)
+
+
+def carried(call: Callable[[], T]) -> Callable[[], T]:
+    """Return a call for another thread, whose spans belong to the span that is current here."""
+    tracer = _tracer
+    return call if tracer is None else tracer.carried(call)
