@@ -327,7 +327,7 @@ def _cost_rows(interval: int) -> tuple[Row, Row]:
             figure=_MONTH,
             digits=0,
             target=600 if interval == min(INTERVALS_S) else None,
-            at_least=False,
+            at_least=interval != min(INTERVALS_S),
         ),
         Row(
             key=f"hundred-alone-cost-{interval}",

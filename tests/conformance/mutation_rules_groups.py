@@ -152,7 +152,7 @@ GROUPS = (
     ),
     Mutation(
         "offsets are compared with nothing",
-        "txnformat/core/groups/decide.py",
+        "txnformat/core/groups/comparing.py",
         "    if commit.expected != group.value(commit.key):",
         "    if commit.expected is commit:",
         (

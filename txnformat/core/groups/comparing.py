@@ -43,10 +43,12 @@ def position_conflict(
     if commit.expected is None:
         for name in holding:
             if state.transactional_ids[name].status is TransactionStatus.PREPARED:
-                return PositionConflict("offsets-held", name)
+                return PositionConflict(kind="offsets-held", transactional_id=name)
         return None
     if commit.expected != group.value(commit.key):
-        return PositionConflict("offsets-changed")
+        return PositionConflict(kind="offsets-changed")
     for name in pending:
-        return PositionConflict("offsets-held" if name in holding else "offsets-pending", name)
+        return PositionConflict(
+            kind="offsets-held" if name in holding else "offsets-pending", transactional_id=name
+        )
     return None
