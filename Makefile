@@ -122,8 +122,8 @@ chaos:  ## Kill Spark drivers, executors and Python workers 200 times (KILLS=, S
 chaos-pipeline:  ## Kill producers, a sealer and Spark between topics, while readers follow (KILLS=, SEED=, ARGS="--json FILE")
 	@$(RUN) --java -m tests.pipeline $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-campaigns:  ## Run every test that make test runs with few rounds (tests/rounds.py) with all of them: an hour or two (PYTEST_ARGS=)
-	@TXNLOG_ROUNDS=full TXNLOG_CHUNKS=$(or $(CHUNKS),4) $(RUN) --java -m pytest $$(grep -rl --include='test_*.py' -e 'tests.rounds import' -e 'property.cut_histories import' -e TXNLOG_CHUNKS tests | sort) \
+campaigns:  ## Run every test that make test runs with few rounds (tests/rounds.py), or leaves out (marker campaign), with all of them: an hour or two (PYTEST_ARGS=)
+	@TXNLOG_ROUNDS=full TXNLOG_CHUNKS=$(or $(CHUNKS),4) $(RUN) --java -m pytest $$(grep -rl --include='test_*.py' -e 'tests.rounds import' -e 'property.cut_histories import' -e mark.campaign -e TXNLOG_CHUNKS tests | sort) \
 	  --timeout=7200 --numprocesses=$(PYTEST_WORKERS) --maxprocesses=4 $(PYTEST_ARGS)
 
 simulate:  ## Run 4,500 histories of the simulator (CHUNKS= of 450 each; make test runs 160 histories)

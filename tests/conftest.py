@@ -26,6 +26,7 @@ from botocore.loaders import JSONFileLoader
 from hypothesis import HealthCheck, Phase, settings
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.rounds import IS_FULL
 from txnformat.client.background import Background
 from txnlog_testing.temporary import own_temporary_directory
 
@@ -142,8 +143,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SparkTogethe
 
 
 @pytest.hookimpl(tryfirst=True)  # and yet after the shuffle: pytest-randomly wraps this hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the Spark tests, and start the long tests first."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the Spark tests, leave campaigns to ``make campaigns``, and start the long tests first."""
+    left = [] if IS_FULL else [item for item in items if item.get_closest_marker("campaign")]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
     for item in items:
         if SPARK in item.path.parents:
             item.add_marker(pytest.mark.spark)

@@ -9,11 +9,14 @@ import random
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 
+import txnformat.log
 from bench.contention import FAR_MS, Run, crew
 from bench.cost import MONTH_S, PRICES, billed, dollars
 from bench.spark.workers import SinkSteps, Worker
@@ -22,6 +25,7 @@ from spark_datasource.datasource import TxnLogDataSource
 from spark_datasource.options.read import parse_read_options
 from spark_datasource.stream.followed_log import FollowedLog
 from txnformat.clock import Instant
+from txnformat.store.open import open_store
 from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import Producer, TxnLog
 from txnlog_testing.stores.counting import RequestClass, RequestCounts
@@ -31,7 +35,9 @@ __all__ = ["BENCHMARKS", "SCHEMA", "ManualClock", "Query", "looked"]
 QUERIES = 100
 GROUPS = 5
 """Number of groups of queries, whose counts are compared."""
-WARM_UP = 1
+WARM_UP = 2
+"""Rounds before those that are counted."""
+COUNTED_S = 60
 ROWS = 100
 """Rows of a commit."""
 IDLE_MINUTES = 10
@@ -177,11 +183,22 @@ def _totals(groups: Sequence[_Group]) -> list[dict[str, Counter[str]]]:
     return found
 
 
-def _active(context: Context, name: str, groups: int, queries: int, rounds: int) -> list[_Found]:
-    """Return what a micro-batch asks for, by round and group, where groups of so many queries share a root."""
-    path = f"memory://{context.folder}/{name}"
-    counted = []
-    with TxnLog.create(path):
+@contextmanager
+def _timed(clock: ManualClock) -> Iterator[None]:
+    """Let every log that is opened in the block go by a clock."""
+    with mock.patch.object(txnformat.log, "SystemClock", return_value=clock):
+        yield
+
+
+def _active(context: Context, name: str, groups: int, queries: int, interval_s: int) -> list[_Found]:
+    """Return what a micro-batch asks for, by group, where groups of so many queries share a root and each runs one in an interval.
+
+    Counted is a minute, as some is done once a minute.
+    """
+    path, clock = f"memory://{context.folder}/{name}", ManualClock()
+    store = open_store(path, clock)
+    rounds = COUNTED_S // interval_s
+    with _timed(clock), TxnLog.create(store):
         running = []
         for number in range(groups):
             context.tick(f"{name}: {queries * number}/{queries * groups} queries")
@@ -190,21 +207,23 @@ def _active(context: Context, name: str, groups: int, queries: int, rounds: int)
             running.append(_Group([Query(path, first + each, tasks) for each in range(queries)], tasks))
         every_query = [query for group in running for query in group.queries]
         drawn = random.Random(7)
+        before = _totals(running)
         for number in range(WARM_UP + rounds):
             context.tick(f"{name}: micro-batches {number + 1}/{WARM_UP + rounds}")
-            before = _totals(running)
+            if number == WARM_UP:
+                before = _totals(running)
             fed: set[Query] = set()
             for query in drawn.sample(2 * every_query, 2 * len(every_query)):
+                clock.sleep(interval_s / (2 * len(every_query)))
                 if query in fed:
                     query.run()
                 else:
                     query.feed()
                     fed.add(query)
-            if number >= WARM_UP:
-                counted += [
-                    _Found({part: after[part] - totals[part] for part in after}, queries)
-                    for totals, after in zip(before, _totals(running), strict=True)
-                ]
+        counted = [
+            _Found({part: after[part] - totals[part] for part in after}, queries * rounds)
+            for totals, after in zip(before, _totals(running), strict=True)
+        ]
         for query in every_query:
             query.close()
     return counted
@@ -248,13 +267,21 @@ def _rounded(found: Mapping[str, float]) -> dict[str, float]:
 def measure(context: Context) -> list[Measurement]:
     """Return requests, their cost, and the rate of commits of a crowd."""
     idle = _idle(context)
-    alone = _active(context, "one", 1, 1, ROUNDS)
-    shared = _active(context, "hundred", GROUPS, QUERIES // GROUPS, 1)
-    parts = {f"{part}_requests": _rounded(shared[0].each(part)) for part in (*QUERY_PARTS, "producer")}
-    parts |= {f"alone_{part}_requests": _rounded(alone[0].each(part)) for part in (*QUERY_PARTS, "producer")}
+    shared, alone = {}, {}
+    for interval in INTERVALS_S:
+        shared[interval] = _active(context, f"hundred-{interval}", GROUPS, QUERIES // GROUPS, interval)
+        alone[interval] = [
+            _active(context, f"one-{interval}-{number}", 1, 1, interval)[0] for number in range(GROUPS)
+        ]
+    every = min(INTERVALS_S)
+    parts = {
+        f"{name}{part}_requests": _rounded(found[0].each(part))
+        for name, found in (("", shared[every]), ("alone_", alone[every]))
+        for part in (*QUERY_PARTS, "producer")
+    }
     totals = {
         name: [sum(one.each(*QUERY_PARTS).values()) for one in found]
-        for name, found in (("shared", shared), ("alone", alone))
+        for name, found in (("shared", shared[every]), ("alone", alone[every]))
     }
     found = [
         Measurement("hundred-idle-requests", tuple(sum(one.values()) for one in idle), _rounded(idle[0])),
@@ -263,7 +290,7 @@ def measure(context: Context) -> list[Measurement]:
         ratio("hundred-active-alone", totals["shared"], totals["alone"], **parts),
     ]
     for interval in INTERVALS_S:
-        for name, each in (("active", shared), ("alone", alone)):
+        for name, each in (("active", shared[interval]), ("alone", alone[interval])):
             per_second = [
                 {kind: number * QUERIES / interval for kind, number in one.each(*QUERY_PARTS).items()}
                 for one in each
@@ -299,6 +326,8 @@ def _cost_rows(interval: int) -> tuple[Row, Row]:
             against="–",
             figure=_MONTH,
             digits=0,
+            target=600 if interval == min(INTERVALS_S) else None,
+            at_least=interval != min(INTERVALS_S),
         ),
         Row(
             key=f"hundred-alone-cost-{interval}",
@@ -319,8 +348,8 @@ BENCHMARKS = (
             "them, and shared ones for tasks of one split), all in this process on one log in memory. An idle query is followed "
             f"for {IDLE_MINUTES} minutes on a clock of its own: it looks once a second. Active: in each round every producer "
             f"commits {ROWS} rows and every query runs one micro-batch, in random order, so {2 * QUERIES} entries lie between two "
-            f"micro-batches of a query, and each of its processes reads them; {WARM_UP} round to warm up, then one whose counts are "
-            f"those of {GROUPS} groups of {QUERIES // GROUPS} queries; a query alone runs {ROUNDS}. "
+            f"micro-batches of a query, and each of its processes has to know them; a clock moves on by the interval in a round. {WARM_UP} rounds to warm up, then "
+            f"a minute whose counts are those of {GROUPS} groups of {QUERIES // GROUPS} queries, and of {GROUPS} queries on roots of their own. "
             "Spark's own files (checkpoints) and the producers' requests are not among the figures; producers are below. "
             f"Cost = {QUERIES} / interval × {MONTH_S:,} s × requests of a micro-batch × price; prices, for a thousand requests: "
             f"reads ${PRICES['read']}, writes (PUT, LIST) ${PRICES['write']} (the list prices of S3 Standard in us-east-1; "

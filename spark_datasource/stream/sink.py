@@ -31,6 +31,7 @@ from spark_datasource.worker.logs import COMMIT_TRIES_MAX, forget_log, log_with_
 from spark_datasource.write.commit import commit_intent
 from spark_datasource.write.plan import WritePlan, plan_write
 from spark_datasource.write.repeats import Repetition, rows_of
+from spark_datasource.write.routing import OneTopic
 from spark_datasource.write.task import upload_task
 from txnformat.core.intents import AppRef, CommitResult, Write
 from txnformat.core.operations import AppVersion
@@ -57,8 +58,21 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
     def make_plan(self) -> WritePlan:
         """Return what the tasks need, fixed at the first call; errors as :func:`plan_write`."""
         if self._plan is None:
-            self._plan = plan_write(self._options.write, self._frame)
+            self._plan = self._plan_on_known() or plan_write(self._options.write, self._frame)
         return self._plan
+
+    def _plan_on_known(self) -> WritePlan | None:
+        """Return a plan on what is nearly the newest state, which costs less where others commit much; None: it needs the newest.
+
+        The commit is judged by the newest state, which may be another than that of any plan.
+        """
+        if self._options.write.topic is None:
+            return None
+        try:
+            plan = plan_write(self._options.write, self._frame, newest=False)
+        except TxnLogError:
+            return None
+        return plan if isinstance(plan.routes, OneTopic) and plan.routes.only.create is None else None
 
     def __getstate__(self) -> dict[str, object]:
         self.make_plan()  # whatever is sent to a task has it
@@ -75,7 +89,7 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
 
     @clean_errors
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # Spark's name
-        """Commit what the tasks uploaded. Requests: 1 GET and 1 entry (+ 1 batch table above 1,000 batches).
+        """Commit what the tasks uploaded. Requests: 1 GET and 1 entry (+ 1 batch table above 1,000 batches), and those of a look where others commit, too.
 
         The log stays open for the next batch: a snapshot being written ends while that is computed.
         """

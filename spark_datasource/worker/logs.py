@@ -11,7 +11,7 @@ from txnformat.core.entry import sha256_hex
 from txnformat.core.intents import AppRef
 from txnformat.core.state import LogState
 from txnformat.core.wire.small_documents import decode_format
-from txnformat.errors import ConflictError, StaleAppVersionError
+from txnformat.errors import ConflictError, CorruptDataError, StaleAppVersionError
 from txnformat.keys import BOUNDARY_PREFIX, FORMAT_KEY, entry_key, parse_boundary_key
 from txnformat.log import TxnLog
 from txnformat.reading.sealed import SidecarCache
@@ -54,8 +54,8 @@ def absolute(path: str) -> str:
     return path if _SCHEME.match(path) else str(Path(path).absolute())
 
 
-def open_log(path: str, storage: Storage = NO_STORAGE) -> TxnLog:
-    """Return the log at ``path`` (:func:`absolute`), followed to its tip.
+def open_log(path: str, storage: Storage = NO_STORAGE, *, newest: bool = True) -> TxnLog:
+    """Return the log at ``path`` (:func:`absolute`), followed to its tip; unless ``newest``, nearly: where entries come by the hundred, it may be up to 99 behind.
 
     Requests: 2 GETs when it is open and nothing is new, one of them for the entry that was seen last: a log that was
     removed and made again under the same path, or restored to an older state, is another log. Raises NotFoundError of
@@ -63,16 +63,17 @@ def open_log(path: str, storage: Storage = NO_STORAGE) -> TxnLog:
     """
     log, is_new = _opened(path, storage)
     if not is_new:
-        log.refresh()
+        log.refresh() if newest else log.committer.refresh_roughly()
     return log
 
 
 def log_with_id(path: str, storage: Storage, log_id: str, born: int) -> TxnLog:
     """Return the log at ``path`` if it is the one that a write was planned on; errors as :func:`open_log`, :func:`check_planned`.
 
-    Requests: 1 GET when it is open and was followed as far as the plan; then it is as it was last seen.
+    Requests: 1 GET when it is open and was followed as far as the plan; then it is as it was last seen. Where others commit, too, those of a look
+    instead, for an attempt would lose its slot.
     """
-    log, _ = _opened(path, storage)
+    log, _ = _opened(path, storage, looks=True)
     if log.state.entry < born:
         log.refresh()
     check_planned(log, log_id, born)
@@ -171,15 +172,30 @@ def sidecars_of(store: ObjectStore, storage: Storage = NO_STORAGE) -> SidecarCac
     return _last_used(_sidecars, (store.url, storage), SidecarCache(store))
 
 
-def _opened(path: str, storage: Storage) -> tuple[TxnLog, bool]:
-    """Return the log, and whether it was opened just now. Requests: 1 GET when it was open before."""
+def _opened(path: str, storage: Storage, *, looks: bool = False) -> tuple[TxnLog, bool]:
+    """Return the log, and whether it was opened just now. ``looks``: it is to be followed where others commit. Requests: 1 GET when it was open before."""
     place = path, storage
     log = _logs.pop(place, None)
     # Else what is written next would be an entry of another log, or of another history.
-    is_new = log is None or not has_entry(log.store, log.state.entry, log.state.entry_sha256)
+    is_new = log is None or not ((looks and _goes_on(log)) or _is_unchanged(log))
     if log is None or is_new:
         log = TxnLog.open(path, storage_options=storage.options())
     return _last_used(_logs, place, log), is_new
+
+
+def _is_unchanged(log: TxnLog) -> bool:
+    return bool(has_entry(log.store, log.state.entry, log.state.entry_sha256))
+
+
+def _goes_on(log: TxnLog) -> bool:
+    """Follow the log where others commit, and return whether an entry was found that goes on from the last one that was seen."""
+    if not log.committer.expects_others():
+        return False
+    before = log.state.entry
+    try:
+        return log.refresh().entry > before
+    except CorruptDataError:
+        return False  # perhaps it is another log: opened anew, it is judged by itself
 
 
 def _last_used(kept: dict[tuple[str, Storage], T], place: tuple[str, Storage], new: T) -> T:

@@ -50,15 +50,15 @@ class WritePlan:
         return self.options.app is not None
 
 
-def plan_write(options: WriteOptions, frame: StructType) -> WritePlan:
-    """Check a write against the newest state and fix what it depends on. Nothing is written.
+def plan_write(options: WriteOptions, frame: StructType, *, newest: bool = True) -> WritePlan:
+    """Check a write against the newest state and fix what it depends on. Nothing is written. Unless ``newest``, the state may be some entries old (:func:`open_log`).
 
     Raises NotFoundError of kind ``no-log``; kind ``unknown-topic`` if topics are not to be created;
     InvalidInputError: the DataFrame does not fit the topic, or no topic can have its schema: every difference;
     StaleAppVersionError: the log holds a later version of ``txnAppId``; ProducerFencedError,
     TransactionTimedOutError: the transaction that the write belongs to was ended by another client.
     """
-    log = open_log(options.path, options.storage)
+    log = open_log(options.path, options.storage, newest=newest)
     state = log.state
     repeats = held_entry(
         state,

@@ -112,6 +112,32 @@ def test_forms_and_messages_are_named_where_the_file_does_not_say_them(
     assert txnlog("create-topic", "c", "-c", "a:int8", "--message", "B").code == 2
 
 
+def test_a_topic_grows_to_a_newer_schema(txnlog: Command, log: TxnLog, tmp_path: Path) -> None:
+    (tmp_path / "old.sql").write_text("id INT, price DECIMAL(9,2), gone STRING")
+    (tmp_path / "new.sql").write_text("id BIGINT, price DECIMAL(11,2), note STRING")
+    (tmp_path / "odd.sql").write_text("id STRING, more INT")
+    assert txnlog("create-topic", "t", "--schema", tmp_path / "old.sql").code == 0
+    before = log.refresh().entry
+    odd = txnlog("alter-topic", "t", "--schema", tmp_path / "odd.sql", "--json")
+    assert (odd.code, odd.error["kind"]) == (2, "invalid-alter")
+    assert "column 'id' is int32 and cannot become string" in odd.error["message"]
+    for arguments in (["--schema", tmp_path / "new.sql", "--add-column", "a:int8"], ["--message", "M"]):
+        assert txnlog("alter-topic", "t", *arguments).code == 2
+    missing = txnlog("alter-topic", "t", "--schema", tmp_path / "none.sql", "--json").error
+    assert (missing["kind"], "kafka" in str(missing)) == ("no-file", False)
+    assert log.refresh().entry == before
+    assert txnlog("alter-topic", "t", "--schema", tmp_path / "new.sql", "--partitions", "2").code == 0
+    topic = log.refresh().topic("t")
+    expected = [
+        ("id", pa.int64()),
+        ("price", pa.decimal128(11, 2)),
+        ("gone", pa.string()),
+        ("note", pa.string()),
+    ]
+    assert (topic.partitions, topic.schema.arrow_schema) == (2, pa.schema(expected))
+    assert "nothing to change" in txnlog("alter-topic", "t", "--schema", tmp_path / "new.sql").err
+
+
 def test_a_schema_that_cannot_be_mapped_names_every_field_and_creates_nothing(
     txnlog: Command, log: TxnLog, tmp_path: Path
 ) -> None:

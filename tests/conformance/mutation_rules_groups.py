@@ -90,9 +90,9 @@ GROUPS = (
     ),
     Mutation(
         "who compares does not wait for what is pending",
-        "txnformat/core/groups/decide.py",
-        "    for other, pending in others.items():\n",
-        "    for other, pending in list(others.items())[:0]:\n",
+        "txnformat/core/groups/comparing.py",
+        "    for name in pending:\n",
+        "    for name in list(pending)[:0]:\n",
         (
             (COORDINATOR, "testFetchPendingTxnOffsetsWithCommit"),
             (OFFSETS, "testFetchOffsetsWithPendingTransactionalOffsets"),
@@ -152,7 +152,7 @@ GROUPS = (
     ),
     Mutation(
         "offsets are compared with nothing",
-        "txnformat/core/groups/decide.py",
+        "txnformat/core/groups/comparing.py",
         "    if commit.expected != group.value(commit.key):",
         "    if commit.expected is commit:",
         (

@@ -33,6 +33,7 @@ ENDS = sum(kind in ("driver", "driver-jvm", "zombie") for kind in FIRST)
 THEN: tuple[Kind, ...] = ("task", "committer")
 
 
+@pytest.mark.campaign
 def test_whoever_is_killed_every_row_is_there_once(tmp_path: Path) -> None:
     """Each kind of victim at least once; starts of Spark are what costs, so drivers are not killed more often than that."""
     with cluster(tmp_path / "spark") as place, Pool(place, CLUSTER, ahead=ENDS) as pool:

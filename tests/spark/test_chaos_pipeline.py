@@ -22,6 +22,7 @@ FIRST: tuple[Kind, ...] = ("source", "task", "committer", "source", "zombie", "t
 THEN: tuple[Kind, ...] = ("source", "task", "committer")
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("seed", rounds([1], [1, 2]))  # in the order of commits, and of offsets
 def test_from_topic_to_topics_everything_is_there_once_whoever_is_killed(tmp_path: Path, seed: int) -> None:
     """Tasks in the driver: executors' JVMs are killed by the long run, as starts of Spark are what costs."""

@@ -53,7 +53,7 @@ from txnformat.forking import renew_after_fork
 from txnformat.protocol.commit import CommitSettings, commit_group
 from txnformat.protocol.effects import ReadClock, Steps, Times
 from txnformat.protocol.expiry import Watch
-from txnformat.protocol.follow import open_view, refresh
+from txnformat.protocol.follow import open_view, refresh, refresh_roughly
 from txnformat.protocol.growth import crosses, growing
 from txnformat.protocol.pace import Pace
 from txnformat.protocol.sealing import merge_lists, seal_due, sealable, stable_ends, write_segments
@@ -225,6 +225,16 @@ class Committer:
         if self._view is None:
             return self.state
         return self.run(refresh)
+
+    def refresh_roughly(self) -> LogState:
+        """Follow the log to its tip, or, where entries come by the hundred, to one that is less than a hundred below it."""
+        if self._view is None:
+            return self.state
+        return self.run(refresh_roughly)
+
+    def expects_others(self) -> bool:
+        """Return whether others have committed lately, so that a look before a commit is cheaper than an attempt that loses its slot."""
+        return self._view is not None and self._view.behind > 0
 
     def born(self) -> int:
         """Return the entry that objects uploaded from now on are born in, for their keys. Requests: 1 GET if the view is older than half an hour.

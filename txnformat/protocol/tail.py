@@ -6,6 +6,7 @@ A log is complete without any bundle, and a bad one does no harm: readers go bac
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -31,6 +32,9 @@ from txnformat.store.base import CreateOutcome
 
 __all__ = [
     "FILL_IN_MAX",
+    "HUNDREDS",
+    "TENS",
+    "Bundles",
     "KeptEntry",
     "Tail",
     "bundle_due",
@@ -49,6 +53,9 @@ PIECE_BYTES = 256 * 1024
 
 FILL_IN_MAX = 10
 """Bundles that are looked back over: the writer that completes a hundred writes those that earlier writers have failed to write."""
+
+QUICK_MS = 60_000
+"""Log time of ten entries that followers are likely to find together."""
 
 TAIL_BATCH = 1_000
 """Listed entries fetched in one batch of simultaneous requests."""
@@ -75,6 +82,38 @@ class Tail(NamedTuple):
 def bundle_key_of(first: int) -> str:
     """Return the key of the bundle that begins with entry ``first``."""
     return keys.bundle_key(first, first + BUNDLE_ENTRIES - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Bundles:
+    """A sort of bundles, for a follower that is some entries behind."""
+
+    count: int
+    """Entries of each; its first is a multiple of it."""
+    behind: int
+    """Entries that were read one by one before the first of these is asked for, where nothing says how many there are."""
+    ahead: int
+    """Bundles asked for at once, at most."""
+
+    def first(self, entry: int) -> int:
+        """Return the first entry of the bundle that ``entry`` belongs to."""
+        return entry - entry % self.count
+
+    def key(self, first: int) -> str:
+        """Return the key of the bundle that begins with entry ``first``."""
+        return bundle_key_of(first) if self is HUNDREDS else keys.payloads_key(first, first + self.count - 1)
+
+    def heads(self, data: object, first: int) -> list[bytes] | None:
+        """Return the heads of the entries of the bundle that begins with ``first``; None as of :func:`usable_bundle`."""
+        if self is HUNDREDS:
+            return usable_bundle(data, first)
+        entries = usable_payloads(data, first, self.count)
+        return None if entries is None else [head_of(entry) for entry in entries]
+
+
+HUNDREDS = Bundles(BUNDLE_ENTRIES, behind=31, ahead=8)
+TENS = Bundles(min(PAYLOAD_SIZES), behind=3, ahead=2)
+"""The small payload bundles: a log has them if it embeds."""
 
 
 def usable_bundle(data: object, first: int) -> list[bytes] | None:
@@ -271,8 +310,8 @@ def payloads_due(own_entries: Iterable[int]) -> list[tuple[int, int]]:
 def write_payloads(due: Iterable[tuple[int, int]], kept: KeptEntry) -> Steps[int]:
     """Write payload bundles; return how many were written.
 
-    The entries of one come from what the process has kept. A small one gets the others from their slots, a large one from small ones; one of
-    entries without any payload is not written, for no reader asks for it. Requests: 1 PUT for each, and 1 GET for each entry, or small bundle, that is not kept. Raises StorageError.
+    The entries of one come from what the process has kept. A small one gets the others from their slots, a large one from small ones. Without any
+    payload only a small one is written, and only if its entries came so fast that followers are behind. Requests: 1 PUT for each, and 1 GET for each entry, or small bundle, that is not kept. Raises StorageError.
     """
     written = 0
     for first, count in due:
@@ -284,10 +323,21 @@ def write_payloads(due: Iterable[tuple[int, int]], kept: KeptEntry) -> Steps[int
                 _from_slots(missing) if count == min(PAYLOAD_SIZES) else _from_small(missing)
             )
         entries = [found[slot] for slot in slots if slot in found]
-        if len(entries) < count or not any(map(payload_of, entries)):
+        if len(entries) < count or not (any(map(payload_of, entries)) or _is_quick(entries, first, count)):
             continue
         written += yield from _create(keys.payloads_key(first, slots[-1]), encode_payloads(entries))
     return written
+
+
+def _is_quick(entries: Sequence[bytes], first: int, count: int) -> bool:
+    """Return whether the entries of a small bundle came within QUICK_MS."""
+    if count != TENS.count:
+        return False
+    try:
+        began, ended = (decode_entry(head_of(entries[at]), first + at).timestamp_ms for at in (0, count - 1))
+    except CorruptDataError:
+        return False
+    return ended - began <= QUICK_MS
 
 
 def _from_slots(slots: Sequence[int]) -> Steps[dict[int, bytes]]:

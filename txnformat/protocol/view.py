@@ -16,6 +16,8 @@ __all__ = ["View", "waited"]
 
 VIEW_AGE_MS_MAX = 60_000
 """Oldest view that proves anything without reading the boundary."""
+LOOK_AGE_MS_MAX = 1_000
+"""Oldest view with which a commit is tried at once, where others commit as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,8 @@ class View:
     state: LogState
     proof: Times | None = None
     """Clocks just before the request that proved slot ``state.entry + 1`` empty; None when nothing did."""
+    behind: int = 0
+    """Entries of others that a look may be expected to find: as many as the last looks did. A guess, of which only the number of requests depends."""
 
     def is_fresh(self, now: Times) -> bool:
         """Return whether the view's proof is recent enough at ``now`` to do without the boundary."""
@@ -43,6 +47,13 @@ class View:
         if self.state.entry != known.state.entry:
             return self.state.entry > known.state.entry
         return _proven_at(self.proof) >= _proven_at(known.proof)
+
+    def is_behind(self, now: Times) -> bool:
+        """Return whether others have probably committed since the view was proven: a look is cheaper than an attempt that loses its slot."""
+        if self.proof is None or not self.behind:
+            return False
+        age = elapsed_ms(self.proof, now)
+        return age is None or age > LOOK_AGE_MS_MAX
 
 
 def _proven_at(proof: Times | None) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from txnformat.errors import printable
-from txnlog.cli.exchange.schemas import READ_FORMATS, schema_in
+from txnlog.cli.exchange.schemas import ABOUT_A_FILE, WAYS_TO_GROW, schema_in, with_schema_format
 from txnlog.cli.options import TOPIC, Duration, Integer, Place, parse_offsets, parse_settings, with_place
 from txnlog.cli.output import Table, counted, instant, plain_values, print_json, say
 from txnlog.cli.records.columns import parse_columns
@@ -93,16 +93,7 @@ def topics(place: Place, as_json: bool) -> None:
     metavar="kafka|FILE",
     help="In place of columns: \"kafka\" (key, value, headers, timestamp), or a file with a schema: Avro (.avsc), JSON Schema or Spark's JSON (.json), Protobuf (.proto, .desc), Arrow (.arrow), Parquet (.parquet), Spark's DDL (.ddl, .sql).",
 )
-@click.option(
-    "--schema-format",
-    type=click.Choice(READ_FORMATS),
-    help="The form of the file of --schema, if its name does not say it.",
-)
-@click.option(
-    "--message",
-    metavar="NAME",
-    help="Of a Protobuf file with several messages the one with the columns, by its full name.",
-)
+@with_schema_format
 @click.option(
     "--partitions",
     "-p",
@@ -148,7 +139,7 @@ def create_topic(
     if schema and schema != "kafka":
         wanted = schema_in(schema, schema_format, message)
     elif schema_format or message:
-        raise click.UsageError("--schema-format and --message are about the file of --schema")
+        raise click.UsageError(ABOUT_A_FILE)
     with place.open() as log:
         log.create_topic(topic, wanted, key_columns=keys or None, **others)
         _show_topic(log, topic, as_json)
@@ -181,6 +172,12 @@ def create_topic(
     help="A setting, as in retention.ms=604800000; repeat the option. The log needs `txnlog upgrade` once before.",
 )
 @click.option("--unset", multiple=True, metavar="NAME", help="A setting to take back; repeat the option.")
+@click.option(
+    "--schema",
+    metavar="FILE",
+    help="A file with a newer schema, as for create-topic: its further columns are added, and its wider types taken.",
+)
+@with_schema_format
 def alter_topic(
     topic: str,
     place: Place,
@@ -189,6 +186,9 @@ def alter_topic(
     widened: tuple[str, ...],
     settings: dict[str, int | str],
     unset: tuple[str, ...],
+    schema: str | None,
+    schema_format: str | None,
+    message: str | None,
     as_json: bool,
 ) -> None:
     """Let TOPIC grow, or set something of it, in one step: partitions, columns, wider types, settings.
@@ -198,13 +198,21 @@ def alter_topic(
     widths = {field.name: field.type for field in parse_columns(widened)} if widened else {}
     if len(widths) < len(widened):
         raise click.UsageError("--widen names a column twice")
+    if schema and (added or widened):
+        raise click.UsageError("give either --schema, or --add-column and --widen")
+    if not schema and (schema_format or message):
+        raise click.UsageError(ABOUT_A_FILE)
+    wanted = schema_in(schema, schema_format, message, WAYS_TO_GROW) if schema else None
     with place.open() as log:
-        columns = parse_columns(added) if added else None
+        changes: Any = {"add_columns": parse_columns(added) if added else None, "widen": widths or None}
+        if wanted is not None:
+            from txnlog.schemas import growth
+
+            changes = growth(log.state.topic(topic).schema, wanted)
         log.alter_topic(
             topic,
             partitions=partitions,
-            add_columns=columns,
-            widen=widths or None,
+            **changes,
             settings=settings or None,
             unset=unset or None,
         )

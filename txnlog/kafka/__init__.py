@@ -8,7 +8,7 @@ Start reading in ``importing`` (:func:`import_topics`) and in ``exporting`` (:fu
 
 The extra ``kafka`` has what it needs.
 
-May import: ``writers`` and ``txnformat``.
+May import: ``writers`` and ``txnformat``, and ``txnlog.schemas`` for schemas of Avro and Protobuf.
 """
 
 from txnlog.kafka.exporting import ExportReport, export_topics

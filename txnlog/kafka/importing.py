@@ -160,9 +160,9 @@ def import_topics(
     registry
         URL of a schema registry, or properties of its client: Avro and Protobuf are then in its wire format.
     value_schema, key_schema
-        In place of a registry: a file with an Avro schema, or with Protobuf descriptors.
+        In place of a registry: a file with an Avro schema, a ``.proto`` file, or one with Protobuf descriptors.
     value_message, key_message
-        Full name of the message in such descriptors.
+        Full name of the message in such a file, if it has several.
     ignore_unknown_fields
         Leave out fields that the topic has no column for. By default a record with one is not imported.
     dead_letter_topic

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,8 +19,10 @@ from txnlog.kafka.decoding import (
     proto_value,
 )
 from txnlog.kafka.failures import missing_package
+from txnlog.schemas.parsing import add_well_known, message_in, parsed_avro
+from txnlog.schemas.protoc import compiled
 
-__all__ = ["Registry", "decode_with", "message_in", "parsed_avro"]
+__all__ = ["Registry", "decode_with"]
 
 T = TypeVar("T")
 
@@ -73,7 +74,7 @@ class Registry:
         if format_ is Format.AVRO:
             schema = self._get(schema_id)
             _check_kind(schema, "AVRO", schema_id)
-            return avro_decoder(parsed_avro(schema.schema_str, self._references(schema, {})))
+            return avro_decoder(_parsed(schema.schema_str, self._references(schema, {})))
         schema = self._get(schema_id, "serialized")
         _check_kind(schema, "PROTOBUF", schema_id)
         files = self._proto_files(schema, {})
@@ -92,7 +93,7 @@ class Registry:
         for reference in schema.references or ():
             other = self._version(reference)
             self._references(other, named)
-            parsed_avro(other.schema_str, named)
+            _parsed(other.schema_str, named)
         return named
 
     def _proto_files(self, schema: Any, files: dict[str, Any], name: str = "") -> Any:
@@ -100,7 +101,7 @@ class Registry:
         from google.protobuf import descriptor_pool
 
         pool = descriptor_pool.DescriptorPool()
-        _add_well_known(pool)
+        add_well_known(pool)
         return self._add_file(pool, schema, name or "main.proto", set())
 
     def _add_file(self, pool: Any, schema: Any, name: str, seen: set[str]) -> Any:
@@ -163,9 +164,9 @@ def decode_with(
     registry
         For Avro and Protobuf, if there is no ``file``.
     file
-        An Avro schema in JSON, or a set of Protobuf descriptors (``protoc --include_imports --descriptor_set_out``): data are then without a registry's head.
+        An Avro schema in JSON, or a ``.proto`` file or a set of Protobuf descriptors (``protoc --include_imports --descriptor_set_out``): data are then without a registry's head.
     message
-        Full name of the Protobuf message in ``file``.
+        Full name of the Protobuf message in ``file``; by default the only one.
 
     Raises
     ------
@@ -188,13 +189,14 @@ def decode_with(
                 hint="give registry=, or the schema's file",
             )
         return registry.decoder(format_)
-    data = _read(Path(file))
+    path = Path(file)
     try:
         if format_ is Format.AVRO:
-            return avro_decoder(parsed_avro(data.decode(), {}))
+            return avro_decoder(parsed_avro(_read(path).decode(), {}))
+        data = compiled(path) if path.suffix.lower() == ".proto" and path.is_file() else _read(path)
         return _message_decoder(message_in(data, message))
-    except Undecodable as error:
-        raise InvalidInputError(f"{error}", kind="invalid-schema", file=str(file)) from None
+    except InvalidInputError as error:
+        raise InvalidInputError(error.what, kind=error.kind, hint=error.hint, file=str(file)) from None
     except UnicodeDecodeError:
         raise InvalidInputError("the schema is not UTF-8", kind="invalid-schema", file=str(file)) from None
 
@@ -210,76 +212,12 @@ def _read(path: Path) -> bytes:
         ) from None
 
 
-def parsed_avro(text: str, named: dict[str, Any]) -> Any:
-    """Return an Avro schema as fastavro reads with it; its named types are added to ``named``. Raises Undecodable."""
+def _parsed(text: str, named: dict[str, Any]) -> Any:
+    """Return a registry's Avro schema as fastavro reads with it; its named types are added to ``named``."""
     try:
-        from fastavro import parse_schema
-    except ModuleNotFoundError as error:
-        raise missing_package(error) from None
-    try:
-        return parse_schema(json.loads(text), named_schemas=named)
-    except Exception as error:  # noqa: BLE001 - fastavro raises whatever its parts raise
-        raise Undecodable(f"not an Avro schema: {type(error).__name__}: {error!s:.200}") from None
-
-
-def message_in(data: bytes, message: str | None) -> Any:
-    """Return the descriptor of a message in a set of Protobuf descriptors.
-
-    ``message``: its full name; None: the only message of the last file, which is the one that the set was made for. Raises Undecodable.
-    """
-    try:
-        from google.protobuf import descriptor_pb2, descriptor_pool
-    except ModuleNotFoundError as error:
-        raise missing_package(error) from None
-    files = descriptor_pb2.FileDescriptorSet()
-    pool = descriptor_pool.DescriptorPool()
-    try:
-        files.ParseFromString(data)
-        _add_well_known(pool, {file.name for file in files.file})
-        for file in files.file:
-            pool.Add(file)
-        last = files.file[-1:] if message is None else ()
-        names = [f"{file.package}.{one.name}".lstrip(".") for file in last for one in file.message_type]
-        if message is None and len(names) != 1:
-            raise Undecodable(
-                f"the file has no message; say which with its full name: {_messages(files)}"
-                if not names
-                else f"the file has {len(names)} messages; say which: {', '.join(sorted(names)):.300}"
-            )
-        return pool.FindMessageTypeByName(names[0] if message is None else message)
-    except KeyError:
-        raise Undecodable(f"the file has no message {message!r:.100}; it has {_messages(files)}") from None
-    except Undecodable:
-        raise
-    except Exception as error:  # noqa: BLE001 - of a file that is none
-        raise Undecodable(f"not a set of Protobuf descriptors: {error!s:.200}") from None
-
-
-def _messages(files: Any) -> str:
-    """Return the names of the messages of a set, without those that every schema may import."""
-    own = (file for file in files.file if file.package != "google.protobuf")
-    names = sorted(f"{file.package}.{one.name}".lstrip(".") for file in own for one in file.message_type)
-    return ", ".join(names)[:300] or "none"
-
-
-def _add_well_known(pool: Any, but: Collection[str] = ()) -> None:
-    """Give a pool the files that every Protobuf schema may import; ``but``: names of those that it gets in another way."""
-    from google.protobuf import (
-        any_pb2,
-        descriptor_pb2,
-        duration_pb2,
-        empty_pb2,
-        field_mask_pb2,
-        struct_pb2,
-        timestamp_pb2,
-        wrappers_pb2,
-    )
-
-    for module in (any_pb2, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2):
-        file = descriptor_pb2.FileDescriptorProto()
-        module.DESCRIPTOR.CopyToProto(file)
-        if file.name not in but:
-            pool.Add(file)
+        return parsed_avro(text, named)
+    except InvalidInputError as error:
+        raise Undecodable(error.what) from None
 
 
 def _add(pool: Any, file: Any) -> Any:

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypedDict
 
 import pyarrow as pa
 
 from txnformat.columns.spark_json import from_spark_json
 from txnformat.core.topics.schema import as_topic_schema
-from txnformat.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError, repr_of
+from txnformat.errors import InvalidInputError, NotFoundError, repr_of
 from txnlog.foreign_files import foreign_arrow_schema, open_foreign
 from txnlog.schemas.avro import from_avro, to_avro
 from txnlog.schemas.ddl import from_ddl, to_ddl, to_spark
 from txnlog.schemas.formats import SchemaFormat, as_schema_format, format_of_file, format_of_json
 from txnlog.schemas.json_schema import from_json_schema, to_json_schema
+from txnlog.schemas.parsing import message_in, parsed_avro
 from txnlog.schemas.protobuf import from_message, to_protobuf
 from txnlog.schemas.protoc import compiled
 from txnlog.schemas.walk import invalid, json_of
 
-__all__ = ["export_schema", "parse_schema", "read_schema"]
+__all__ = ["Growth", "export_schema", "growth", "parse_schema", "read_schema"]
 
 SCHEMA_BYTES_MAX = 16 * 1024 * 1024
 """Largest schema that is read as text (inclusive)."""
@@ -146,39 +146,14 @@ def _text(data: str | bytes, form: str) -> str:
         raise invalid(f"this is not {form}, which is UTF-8 text") from None
 
 
-def _check_package(name: str, form: str) -> None:
-    try:
-        import_module(name)
-    except ModuleNotFoundError as error:
-        raise UnsupportedFeatureError(
-            f"a schema of {form} needs a package that is not installed: {(error.name or name).partition('.')[0]}",
-            kind="missing-package",
-            hint="pip install 'txnlog[schemas]' for the Python that runs this",
-        ) from None
-
-
 def _avro(text: str) -> pa.Schema:
-    from txnlog.kafka.decoding import Undecodable
-    from txnlog.kafka.schemas import parsed_avro
-
-    _check_package("fastavro", "Avro")
     named: dict[str, Any] = {}
     json_of(text, "an Avro schema")
-    try:
-        return from_avro(parsed_avro(text, named), named)
-    except Undecodable as error:
-        raise invalid(str(error)) from None
+    return from_avro(parsed_avro(text, named), named)
 
 
 def _protobuf(data: bytes, message: str | None) -> pa.Schema:
-    from txnlog.kafka.decoding import Undecodable
-    from txnlog.kafka.schemas import message_in
-
-    _check_package("google.protobuf", "Protobuf")
-    try:
-        return from_message(message_in(data, message))
-    except Undecodable as error:
-        raise invalid(str(error)) from None
+    return from_message(message_in(data, message))
 
 
 def _spark(text: str) -> pa.Schema:
@@ -196,6 +171,39 @@ _PARSERS: Mapping[SchemaFormat, Callable[[str], pa.Schema]] = {
     SchemaFormat.SPARK: _spark,
     SchemaFormat.DDL: from_ddl,
 }
+
+
+class Growth(TypedDict):
+    """Arguments of ``log.alter_topic`` that let a topic grow."""
+
+    add_columns: list[pa.Field] | None
+    widen: dict[str, pa.DataType] | None
+
+
+def growth(schema: Any, wanted: Any) -> Growth:
+    """Return the changes by which a topic takes the columns of another schema; ``log.alter_topic(name, **growth(…))`` makes them, or says which of them cannot be.
+
+    Parameters
+    ----------
+    schema, wanted : pyarrow.Schema, Spark StructType, or a topic's schema
+        The topic's, and the newer one. Columns that only the topic has stay: records without them are null there.
+
+    Returns
+    -------
+    dict
+        ``add_columns`` and ``widen``; None where there is nothing to do.
+
+    Raises
+    ------
+    InvalidInputError
+        Kinds ``invalid-schema``, ``unsupported-schema``.
+    """
+    known = as_topic_schema(schema).arrow_schema
+    columns = as_topic_schema(wanted).arrow_schema
+    types = dict(zip(known.names, known.types, strict=True))
+    add = [field for field in columns if field.name not in types]
+    wider = {one.name: one.type for one in columns if not types.get(one.name, one.type).equals(one.type)}
+    return {"add_columns": add or None, "widen": wider or None}
 
 
 def export_schema(schema: Any, format: str, *, name: str = "Record") -> bytes:

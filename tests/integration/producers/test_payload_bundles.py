@@ -13,6 +13,7 @@ from txnformat import keys
 from txnformat.admin.garbage import Fate, Kind
 from txnformat.admin.truncation import Act, TruncatedKind
 from txnformat.core.wire.bundle import PAYLOAD_SIZES, decode_payloads, encode_payloads
+from txnformat.protocol.follow import TENS_AHEAD
 from txnformat.segments.payload import head_of, payload_of, with_payload
 from txnformat.store.base import ObjectStore
 from txnformat.store.memory import MemoryStore
@@ -95,16 +96,47 @@ def test_bundles_have_what_the_slots_have_and_none_is_written_on_a_local_disk_or
         assert bundles(near) == []
 
 
-def test_entries_without_payloads_get_none() -> None:
-    _, store, log = log_of(12)
+@pytest.mark.parametrize(("seconds", "tens"), [(6, 2), (7, 0)])
+def test_entries_without_payloads_are_bundled_only_if_ten_of_them_come_in_a_minute(
+    seconds: int, tens: int
+) -> None:
+    """Followers find those together; others they read one by one, as they come. A hundred of them are in the bundle of their heads."""
+    clock, store, log = log_of(0)
+    while log.state.entry % 10 != 9:
+        log.create_topic(f"first-{log.state.entry}", SCHEMA)
+    log.committer.close()
     before = bundles(store)
-    first = log.state.entry + 1
-    for number in range(25):
+    for number in range(20):
+        clock.sleep(seconds)
         log.create_topic(f"other-{number}", SCHEMA)
         log.committer.close()
-    assert [one for one in bundles(store) if one not in before] == [
-        (first - first % 10, first - first % 10 + 9)
-    ]
+    assert len(bundles(store)) - len(before) == tens
+
+
+def followed(store: MemoryStore, log: TxnLog) -> tuple[int, int]:
+    """Return the GETs of slots and of bundles when a log is followed to its tip."""
+    counting = CountingStore(FarStore(store))
+    log.store = log.committer.store = log.committer._driver.store = counting
+    with counting.measure() as measured:
+        log.refresh()
+    slots = measured.counts.count(RequestKind.GET, KeyClass.ENTRY)
+    return slots, measured.counts.count(RequestKind.GET) - slots
+
+
+def test_a_follower_reads_tens_and_learns_how_much_to_expect() -> None:
+    _, store, log = log_of(30)
+    follower = TxnLog.open(FarStore(store), clock=log.committer.clock)
+    found = []
+    for count in (57, 57, 1, 0, 3):
+        if count:
+            commit(log, range(count))
+        found.append(followed(store, follower))
+        assert follower.state.entry_sha256 == log.state.entry_sha256
+    first, second, *rest = found
+    assert sum(first) <= 3 + 6 + 5 + 9 + TENS_AHEAD
+    assert sum(second) <= 1 + 6 + 4 + 9 + TENS_AHEAD
+    assert rest[1] == (1, 0), "nothing new is one request, whatever is expected"
+    assert sum(rest[0]) <= 5
 
 
 def test_a_writer_fetches_what_others_have_written() -> None:

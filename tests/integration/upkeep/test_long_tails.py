@@ -13,7 +13,7 @@ from txnformat.core.snapshot.codec import encode_snapshot
 from txnformat.core.wire.bundle import BUNDLE_ENTRIES, bundle_first
 from txnformat.protocol import follow
 from txnformat.protocol.effects import Steps
-from txnformat.protocol.tail import Tail, read_tail, write_bundles
+from txnformat.protocol.tail import HUNDREDS, Tail, read_tail, write_bundles
 from txnformat.store.memory import MemoryStore
 from txnlog import CorruptDataError, TxnLog
 from txnlog_testing.stores.counting import CountingStore
@@ -117,4 +117,4 @@ def test_a_piece_at_a_time_reads_no_entry_twice(store: MemoryStore, monkeypatch:
     counting.reset()
     monkeypatch.setattr(follow, "TAIL_MAX", 100)
     with TxnLog.open(counting):
-        assert sum(counting.counts.requests.values()) <= whole + follow.AHEAD_MAX + follow.BUNDLES_AHEAD_MAX
+        assert sum(counting.counts.requests.values()) <= whole + follow.AHEAD_MAX + HUNDREDS.ahead

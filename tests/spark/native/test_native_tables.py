@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.rounds import rounds
 from tests.spark.histories import NUMBERS, Transactions, append, numbers
 from tests.spark.native.tables import EVERY_TYPE, META, block, native_and_rest, same_rows
 from tests.spark.sessions import BOTH_SESSIONS
@@ -37,7 +38,7 @@ def test_rows_and_offsets_are_those_of_python(spark: Any, log: TxnLog, path: str
     )
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(rounds(1, 3)))
 def test_random_histories(spark: Any, log: TxnLog, path: str, seed: int) -> None:
     """Aborts, open transactions, seals, compactions, embedded rows and a newer schema; every type, every kind of NaN."""
     generator = random.Random(seed)

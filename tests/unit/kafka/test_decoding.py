@@ -271,6 +271,18 @@ def test_protobuf_of_a_registry_becomes_columns() -> None:
         assert "not a message" in problem(decode, Format.PROTOBUF, head(9) + at_1 + b"\xff\xff")
 
 
+def test_protobuf_by_its_own_file(tmp_path: Path) -> None:
+    path = tmp_path / "m.proto"
+    path.write_text('syntax = "proto3"; message M { optional int64 id = 1; }')
+    decode = decode_with(Format.PROTOBUF, None, path, None)
+    assert decode is not None
+    assert decode(b"\x08\x05") == {"id": 5}
+    path.write_text("message M {")
+    with pytest.raises(InvalidInputError, match="compiler refuses the file") as raised:
+        decode_with(Format.PROTOBUF, None, path, None)
+    assert (raised.value.kind, raised.value.values) == ("invalid-schema", {"file": str(path)})
+
+
 def test_protobuf_by_a_file_of_descriptors(tmp_path: Path) -> None:
     path = tmp_path / "shop.desc"
     path.write_bytes(descriptor_pb2.FileDescriptorSet(file=files()).SerializeToString())

@@ -24,8 +24,9 @@ from txnformat.core.wire.bundle import (
 from txnformat.core.wire.document import encode_json, plain_bytes_max
 from txnformat.errors import CorruptDataError, StorageError
 from txnformat.log import TxnLog
+from txnformat.persistent import replace
 from txnformat.protocol.effects import CreateObject, Effect, GetObject, ListObjects, Simultaneous
-from txnformat.protocol.follow import open_view, refresh
+from txnformat.protocol.follow import open_view, refresh, refresh_roughly
 from txnformat.protocol.tail import FILL_IN_MAX, bundle_due, usable_bundle, write_bundles
 from txnformat.protocol.view import View
 from txnformat.store.base import CreateOutcome, CreateResult
@@ -312,6 +313,29 @@ def test_a_bad_bundle_changes_nothing_for_a_follower(damage: Callable[[Hand, int
     damage(hand, first)
     view = hand.run(refresh(View(states[10])))
     assert state_digest(view.state) == state_digest(states[-1])
+
+
+@DAMAGE
+@WHERE
+def test_a_bad_bundle_changes_nothing_for_a_rough_look(
+    damage: Callable[[Hand, int], None], first: int
+) -> None:
+    hand, states = _log(530)
+    damage(hand, first)
+    rough = hand.run(refresh_roughly(replace(hand.view(states[10]), behind=150)))
+    assert rough.state.entry_sha256 == states[rough.state.entry].entry_sha256
+    assert rough.state.entry >= 99
+
+
+def test_a_rough_look_ends_with_the_last_hundred_and_proves_no_tip() -> None:
+    hand, states = _log(330)
+    view = replace(hand.view(states[10]), behind=150)
+    hand.pass_time(50_000)
+    rough = hand.run(refresh_roughly(view))
+    assert (rough.state.entry, rough.proof) == (299, view.proof)
+    assert _gets(hand.effects) == {KeyClass.BUNDLE: 3 + 1, KeyClass.ENTRY: 1}
+    hand.pass_time(11_000)  # the proof is too old to go on from: the boundary is read
+    assert hand.run(refresh_roughly(rough)).state.entry == 329
 
 
 @DAMAGE

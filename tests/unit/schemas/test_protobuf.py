@@ -14,8 +14,8 @@ from txnformat.columns.arrow_types import COLUMNS_MAX, list_of, map_of, struct_o
 from txnformat.columns.variants import VARIANT
 from txnformat.errors import InvalidInputError, UnsupportedFeatureError
 from txnlog.kafka.decoding import proto_value
-from txnlog.kafka.schemas import message_in
 from txnlog.schemas import export_schema, parse_schema, protoc, read_schema
+from txnlog.schemas.parsing import message_in
 
 UTC = pa.timestamp("us", tz="UTC")
 EVERYTHING = """
@@ -174,6 +174,38 @@ def test_what_is_no_set_is_refused(data: bytes) -> None:
     with pytest.raises(InvalidInputError) as caught:
         parse_schema(data, "protobuf")
     assert caught.value.kind == "invalid-schema"
+
+
+def test_a_set_may_have_its_own_version_of_a_file_that_all_may_import() -> None:
+    seconds = {"name": "seconds", "number": 1, "type": "TYPE_INT64", "label": "LABEL_OPTIONAL"}
+    own = {
+        "name": "google/protobuf/timestamp.proto",
+        "package": "google.protobuf",
+        "messageType": [{"name": "Timestamp", "field": [seconds]}],
+    }
+    user = {
+        "name": "m.proto",
+        "dependency": [own["name"], "google/protobuf/wrappers.proto"],  # that one is not in the set
+        "messageType": [
+            {
+                "name": "M",
+                "field": [
+                    a_field("t", ".google.protobuf.Timestamp"),
+                    a_field("w", ".google.protobuf.BoolValue", 2),
+                ],
+            }
+        ],
+    }
+    found = json_format.ParseDict({"file": [own, user]}, descriptor_pb2.FileDescriptorSet())
+    data = bytes(found.SerializeToString())
+    assert parse_schema(data, "protobuf") == pa.schema([("t", UTC), ("w", pa.bool_())])
+
+
+def test_messages_of_fields_have_names_that_no_field_has(tmp_path: Path) -> None:
+    struct = struct_of(["x"], [pa.int64()])
+    schema = pa.schema([("a", struct), ("AFields", pa.int64()), ("AFields2", struct)])
+    (tmp_path / "m.proto").write_bytes(export_schema(schema, "protobuf"))
+    assert read_schema(tmp_path / "m.proto") == schema
 
 
 def test_what_the_compiler_says_is_told(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from txnformat.core.groups.checks import (
     check_group_offsets,
     check_member,
 )
+from txnformat.core.groups.comparing import position_conflict
 from txnformat.core.groups.listing import known_group
 from txnformat.core.groups.operations import (
     CommitOffsets,
@@ -32,7 +33,7 @@ from txnformat.core.intents import (
     ResetOffsets,
 )
 from txnformat.core.state import LogState
-from txnformat.core.transactions.state import TransactionalIdState, TransactionStatus
+from txnformat.core.transactions.state import TransactionalIdState
 from txnformat.errors import (
     ConflictError,
     InvalidInputError,
@@ -112,6 +113,26 @@ def _check_offset(state: LogState, wanted: GroupOffsets, commit: OffsetCommit) -
         )
 
 
+_CONFLICTS = {
+    "offsets-held": (
+        "another transaction has compared this position, and holds it until it ends",
+        "abort, and try again when that transaction has ended",
+    ),
+    "offsets-changed": (
+        "the group's position differs from the expected one: another consumer has committed",
+        "abort, read the committed position again, and go on from there",
+    ),
+    "offsets-pending": (
+        "another transaction has a pending position, so the expected position cannot be compared",
+        "abort, and try again when that transaction has ended",
+    ),
+}
+_HELD_BY_PREPARED = (
+    "a prepared transaction has compared this position, and holds it until it ends",
+    "its coordinator must commit or abort that transaction first",
+)
+
+
 def _check_compare(
     state: LogState,
     name: str,
@@ -119,42 +140,18 @@ def _check_compare(
     commit: OffsetCommit | PositionCommit,
     transactional_id: str | None,
 ) -> None:
-    values = {"group": name, **_named(state, commit.key)}
     others = group.pending_in(commit.key, beside=transactional_id)
-    if commit.expected is None:
-        prepared = [
-            other
-            for other, pending in others.items()
-            if pending.holds and state.transactional_ids[other].status is TransactionStatus.PREPARED
-        ]
-        if prepared:
-            raise ConflictError(
-                "a prepared transaction has compared this position, and holds it until it ends",
-                kind="offsets-held",
-                hint="its coordinator must commit or abort that transaction first",
-                transactional_id=prepared[0],
-                **values,
-            )
+    holding = [other for other, pending in others.items() if pending.holds]
+    conflict = position_conflict(state, group, commit, others, holding)
+    if conflict is None:
         return
-    if commit.expected != group.value(commit.key):
-        raise ConflictError(
-            "the group's position differs from the expected one: another consumer has committed",
-            kind="offsets-changed",
-            hint="abort, read the committed position again, and go on from there",
-            expected=commit.expected,
-            got=group.value(commit.key),
-            **values,
-        )
-    for other, pending in others.items():
-        raise ConflictError(
-            "another transaction has compared this position, and holds it until it ends"
-            if pending.holds
-            else "another transaction has a pending position, so the expected position cannot be compared",
-            kind="offsets-held" if pending.holds else "offsets-pending",
-            hint="abort, and try again when that transaction has ended",
-            transactional_id=other,
-            **values,
-        )
+    what, hint = _CONFLICTS[conflict.kind] if commit.expected is not None else _HELD_BY_PREPARED
+    values: dict[str, Any] = {"group": name, **_named(state, commit.key)}
+    if conflict.transactional_id is None:
+        values |= {"expected": commit.expected, "got": group.value(commit.key)}
+    else:
+        values |= {"transactional_id": conflict.transactional_id}
+    raise ConflictError(what, kind=conflict.kind, hint=hint, **values)
 
 
 def _named(state: LogState, key: GroupKey) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from txnformat.core.folding import At, corrupt
+from txnformat.core.groups.comparing import position_conflict
 from txnformat.core.groups.ends import pending_index
 from txnformat.core.groups.operations import (
     CommitOffsets,
@@ -110,15 +111,16 @@ def _check_commit(
         log_end = state.partition(commit.key).log_end
         if commit.offset > log_end:
             corrupt(at, "an offset is committed beyond the log end", expected=log_end, got=commit.offset)
-    if commit.expected is None:
-        return
-    pending = pending_index(group, op.group, at).ids.get(commit.key, set())
-    if commit.expected != group.value(commit.key) or pending - {op.transactional_id}:
+    index = pending_index(group, op.group, at)
+    others = (ids.get(commit.key, set()) - {op.transactional_id} for ids in (index.ids, index.holding))
+    conflict = position_conflict(state, group, commit, *others)
+    if conflict is not None:
         corrupt(
             at,
-            "a position is committed in place of another than is committed, or while another is pending",
+            "a position is committed though another is in force than was expected, or a transaction has it pending",
             group=op.group,
             key=commit.key,
+            conflict=conflict.kind,
             expected=commit.expected,
             got=group.value(commit.key),
         )
@@ -137,8 +139,6 @@ def _broken(
     index = pending_index(group, name, at)
     for transactional_id in broken:
         known = state.transactional_ids[transactional_id]
-        if known.status is TransactionStatus.PREPARED:
-            corrupt(at, "a position that a prepared transaction holds is committed", group=name)
         state = state.with_transactional_id(transactional_id, replace(known, abort_only=True))
         held = group.pending[transactional_id]
         free = {key: held[key]._replace(holds=False) for key in found if key in held}

@@ -83,9 +83,13 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option(
     "--value-schema",
     type=FILE,
-    help="File with the Avro schema or the Protobuf descriptors of values, in place of a registry.",
+    help="File with the Avro schema, or the .proto file or Protobuf descriptors, of values, in place of a registry.",
 )
-@click.option("--value-message", metavar="NAME", help="Full name of the Protobuf message in --value-schema.")
+@click.option(
+    "--value-message",
+    metavar="NAME",
+    help="Full name of the Protobuf message in --value-schema, if that has several.",
+)
 @click.option("--key-schema", type=FILE, help="As --value-schema, of keys.")
 @click.option("--key-message", metavar="NAME", help="As --value-message, of keys.")
 @click.option(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import difflib
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,13 +18,29 @@ from txnlog.cli.output import is_terminal, print_exact, print_json, say
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["READ_FORMATS", "schema", "schema_in"]
+__all__ = ["ABOUT_A_FILE", "READ_FORMATS", "WAYS_TO_GROW", "schema", "schema_in", "with_schema_format"]
 
 READ_FORMATS = ("avro", "json-schema", "protobuf", "arrow", "parquet", "spark", "ddl")
 """Forms of files that ``--schema-format`` names: the members of ``SchemaFormat``, whose module is imported when it is needed."""
 BINARY = ("arrow", "parquet")
 
+ABOUT_A_FILE = "--schema-format and --message are about the file of --schema"
 WAYS = "give kafka, or the path of a file with the columns: "
+WAYS_TO_GROW = "give the path of a file with the columns: "
+
+
+def with_schema_format(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command ``--schema-format`` and ``--message``."""
+    function = click.option(
+        "--message",
+        metavar="NAME",
+        help="Of a Protobuf file with several messages the one with the columns, by its full name.",
+    )(function)
+    return click.option(
+        "--schema-format",
+        type=click.Choice(READ_FORMATS),
+        help="The form of the file of --schema, if its name does not say it.",
+    )(function)
 
 
 @click.command()
@@ -74,24 +91,22 @@ def schema(
         print_exact(data.decode().removesuffix("\n"))
 
 
-def schema_in(text: str, format_: str | None, message: str | None) -> pa.Schema:
-    """Return the schema that ``--schema`` names by a file. Raises NotFoundError ``no-file``; InvalidInputError: as of ``read_schema``."""
+def schema_in(text: str, format_: str | None, message: str | None, ways: str = WAYS) -> pa.Schema:
+    """Return the schema that ``--schema`` names by a file. ``ways``: what else it may name, for hints. Raises NotFoundError ``no-file``; InvalidInputError: as of ``read_schema``."""
     from txnlog.schemas import read_schema
     from txnlog.schemas.formats import FILES
 
     try:
         return read_schema(Path(text), format_, message=message)
     except NotFoundError as error:
-        near = difflib.get_close_matches(text.lower(), ["kafka"], n=1)
+        near = difflib.get_close_matches(text.lower(), ["kafka"], n=1) if ways is WAYS else []
         raise NotFoundError(
-            "there is no such file, and no ready schema of this name",
+            "there is no such file" + (", and no ready schema of this name" if ways is WAYS else ""),
             kind=error.kind,
-            hint="did you mean 'kafka'?" if near else f"{WAYS}{FILES}",
+            hint="did you mean 'kafka'?" if near else f"{ways}{FILES}",
             **error.values,
         ) from None
     except InvalidInputError as error:
         if error.kind != "invalid-file":
             raise
-        raise InvalidInputError(
-            error.what, kind=error.kind, hint=f"{WAYS}{FILES}; or --column NAME:TYPE", **error.values
-        ) from None
+        raise InvalidInputError(error.what, kind=error.kind, hint=f"{ways}{FILES}", **error.values) from None
