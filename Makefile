@@ -6,7 +6,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo demo-s3 demo-azure demo-cdc test quick check cover lint format types layers bench bench-scale bench-folds bench-open bench-compaction bench-scan cost memory mutations kill-rounds kafka-kills kafka-diff erasure limits fuzz power-cuts interrupts interrupt-points chaos chaos-pipeline simulate campaigns replay smoke-versions versions delta-tables engines native-s3a docs screenshots changelog lock audit sbom release min-deps clean
+.PHONY: help setup demo demo-s3 demo-azure demo-cdc test quick check cover lint format types layers bench bench-scale bench-folds bench-open bench-compaction bench-scan cost memory mutations kill-rounds kafka-kills kafka-diff orchestration erasure limits fuzz power-cuts interrupts interrupt-points chaos chaos-pipeline simulate campaigns replay smoke-versions versions delta-tables engines native-s3a docs screenshots changelog lock audit sbom release min-deps clean
 
 ifdef PYTHON
 export PYTHON
@@ -143,6 +143,9 @@ versions:  ## Every feature with every supported pyspark, in environments of the
 
 delta-tables:  ## Published tables read, and attacked, by Delta on Spark: fetches its jars, and a pyspark that they know
 	@$(RUN) --java -m tests.smoke.delta_tables
+
+orchestration:  ## The examples for Airflow and dbt, run by them in environments of their own (ARGS="dbt" narrows; 700 MB)
+	@$(RUN) -m tests.orchestration $(ARGS)
 
 engines:  ## Published tables read by every engine, Spark and DuckDB in environments of their own; writes the table of docs/engines.md (ARGS="duckdb" narrows, and writes nothing)
 	@$(RUN) --java -m tests.smoke.engines $(ARGS)

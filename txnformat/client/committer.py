@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NoReturn, TypeVar
 
 from txnformat.client.background import Background
+from txnformat.client.calls import Call, Waiter, answer_of, unanswered_error
 from txnformat.client.commit_counts import CommitCounter
 from txnformat.client.commit_spans import tell
 from txnformat.client.driver import Driver
@@ -79,10 +80,6 @@ SNAPSHOT_PAYLOAD_BYTES, SEAL_PAYLOAD_BYTES = 8 * 2**20, 32 * 2**20
 SEAL_PAYLOADS = 1_024
 """Entries with embedded files that a process writes until it seals: a reader fetches each of them, and decodes its files one by one."""
 
-WAKE_SECONDS = 0.5
-"""How long a thread waits for its answer at a time."""
-
-
 PUBLISH_SECONDS = 1.0
 """How long a view waits to be published: an asynchronous exception may have ended the thread that held the lock."""
 
@@ -93,45 +90,6 @@ UNSENT_MAX = 4_096
 """Most intents that are remembered as never sent: those whose callers were interrupted are never committed."""
 
 _LEAD = "lead"
-
-
-class _Call:
-    """A call of commit: its intents, and how its thread is woken."""
-
-    __slots__ = ("_wake", "waiters")
-
-    def __init__(self, intents: Sequence[Intent]) -> None:
-        self.waiters = [_Waiter(self, intent) for intent in intents]
-        # A lock of C: an exception in a thread that waits for it cannot leave it half taken.
-        self._wake = allocate_lock()
-        self._wake.acquire()
-
-    @property
-    def is_answered(self) -> bool:
-        """Whether all of its intents have their answers."""
-        return all(waiter.answer is not None for waiter in self.waiters)
-
-    def wait(self) -> None:
-        """Wait until it is woken, or for a while."""
-        self._wake.acquire(timeout=WAKE_SECONDS)
-
-    def wake(self) -> None:
-        """Wake the call's thread; again is harmless."""
-        with contextlib.suppress(RuntimeError):  # it is awake
-            self._wake.release()
-
-
-class _Waiter:
-    """An intent that waits for its answer."""
-
-    __slots__ = ("answer", "call", "intent", "unsent")
-
-    def __init__(self, call: _Call, intent: Intent) -> None:
-        self.call = call
-        self.intent = intent
-        self.unsent = False
-        """Whether the intent was never sent to any slot."""
-        self.answer: CommitResult | TxnLogError | None = None
 
 
 class Committer:
@@ -174,8 +132,8 @@ class Committer:
         self._payloads = 0  # entries with embedded files since the last seal
         self._watch = Watch()
         # Lists and dicts are changed by single calls of C functions, so that they need no lock.
-        self._queue: list[_Waiter] = []  # all that have no answer, also those that are being committed
-        self._lead: dict[str, _Call] = {}  # the call that leads: ``setdefault`` takes the lead or tells it
+        self._queue: list[Waiter] = []  # all that have no answer, also those that are being committed
+        self._lead: dict[str, Call] = {}  # the call that leads: ``setdefault`` takes the lead or tells it
         self._unsent: dict[str, bool] = {}  # ids of intents made here that no call of commit has taken yet
         self._background = Background(self.clock)
 
@@ -287,7 +245,7 @@ class Committer:
 
     def _commit_together(self, intents: Sequence[Intent]) -> list[CommitResult | TxnLogError]:
         since = self.clock.now()
-        call = _Call(intents)
+        call = Call(intents)
         with span("commit", log=self.store.url) as one:
             answers = self._answered(call)
             if one:
@@ -296,7 +254,7 @@ class Committer:
             self.counter.answered(answer, waited_ms(since, self.clock.now()))
         return answers
 
-    def _answered(self, call: _Call) -> list[CommitResult | TxnLogError]:
+    def _answered(self, call: Call) -> list[CommitResult | TxnLogError]:
         try:
             try:
                 self._wait_or_lead(call)
@@ -304,9 +262,9 @@ class Committer:
                 self._leave(call)
         finally:
             self._leave(call)  # the first time may have been cut off, too; a leader that is gone blocks all
-        return [_answer_of(waiter) for waiter in call.waiters]
+        return [answer_of(waiter) for waiter in call.waiters]
 
-    def _wait_or_lead(self, call: _Call) -> None:
+    def _wait_or_lead(self, call: Call) -> None:
         for waiter in call.waiters:
             waiter.unsent = self._unsent.pop(waiter.intent.intent_id, False)
         self._queue.extend(call.waiters)
@@ -316,7 +274,7 @@ class Committer:
             else:
                 call.wait()
 
-    def _leave(self, call: _Call) -> None:
+    def _leave(self, call: Call) -> None:
         """Take a call out, answered or cut off; its lead goes to the call that has waited longest."""
         for waiter in call.waiters:
             with contextlib.suppress(ValueError):  # it never came to wait
@@ -357,7 +315,9 @@ class Committer:
             for waiter in group:
                 waiter.unsent = False  # who is cut off here may have sent it
         for waiter in group:
-            waiter.answer = answers.get(waiter.intent.intent_id, unanswered) or _unanswered(waiter.intent)
+            waiter.answer = answers.get(waiter.intent.intent_id, unanswered) or unanswered_error(
+                waiter.intent
+            )
             waiter.call.wake()
         try:
             self._note_embedded(intents.values())
@@ -540,16 +500,6 @@ class Committer:
         Interrupted, it need not be called again.
         """
         shielded(self._background.wait)
-
-
-def _unanswered(intent: Intent) -> InternalError:
-    return InternalError("a commit ended without an answer", intent=intent.intent_id)
-
-
-def _answer_of(waiter: _Waiter) -> CommitResult | TxnLogError:
-    if waiter.answer is None:
-        raise _unanswered(waiter.intent)
-    return waiter.answer
 
 
 def _times() -> Steps[Times]:

@@ -1,0 +1,4 @@
+-- What every customer has ordered.
+select customer, count(*) as orders, sum(amount) as amount
+from {{ ref('orders') }}
+group by customer
