@@ -22,7 +22,7 @@ def rounds(short: Rounds, full: Rounds) -> Rounds:
 
 
 def telling(kinds: Sequence[Hashable]) -> list[int]:
-    """Return the places, from 0, at which a short round tries something: the first and the last of each kind.
+    """Return the places, from 0, at which a short round tries something: the first of each kind, and the last of all.
 
     Parameters
     ----------
@@ -30,5 +30,4 @@ def telling(kinds: Sequence[Hashable]) -> list[int]:
         The kind of each step, in their order, such as the operation and the sort of key of a request.
     """
     first = {kind: place for place, kind in reversed([*enumerate(kinds)])}
-    last = {kind: place for place, kind in enumerate(kinds)}
-    return sorted({*first.values(), *last.values()})
+    return sorted({*first.values(), *range(len(kinds))[-1:]})

@@ -64,7 +64,7 @@ def die(task: Task, world: World, number: int, kind: FaultKind) -> World:
 def deaths(name: str, *, full: bool) -> int:
     """Let a process die before each request of a task, and after each that changes something; examine what each has left, and return the number of requests.
 
-    After a read is before the next request. ``full``: else only at the first and the last request of each kind if the task is a large one.
+    After a read is before the next request. ``full``: else only at the first request of each kind, and the last of all, if the task is a large one.
     """
     task, world = TASKS[name], world_of(name)
     requests = requests_of(task, world)

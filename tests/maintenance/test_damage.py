@@ -27,7 +27,7 @@ READS = (
 @pytest.mark.parametrize("damage", ["missing", "corrupt"])
 @pytest.mark.parametrize("name", READS)
 def test_a_damaged_sidecar_is_one_error_that_names_it(name: str, damage: str) -> None:
-    """When the object is back, the next run completes the task. ``make test`` takes the first and the last of each kind, of those that were there before."""
+    """When the object is back, the next run completes the task. ``make test`` takes the first of each kind and the last of all, of those that were there before."""
     task, world = TASKS[name], world_of(name)
     found = [
         key

@@ -17,6 +17,7 @@ from txnformat.persistent import replace
 from txnlog import TxnLog
 
 
+@pytest.mark.campaign
 def test_faults_are_hit_where_they_were_armed_and_nothing_is_left(tmp_path: Path) -> None:
     log = TxnLog.create(tmp_path / "log", embedding=False)  # a fault waits behind the request of a file
     log.create_topic(TOPIC, TOPIC_SCHEMA, partitions=2, key_columns=["key"])

@@ -37,7 +37,10 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scene, D
             yield scene, driver
 
 
-@pytest.mark.parametrize("loser", [pytest.param(0, id="original-loses"), pytest.param(1, id="copy-loses")])
+@pytest.mark.parametrize(
+    "loser",
+    [pytest.param(0, id="original-loses", marks=pytest.mark.campaign), pytest.param(1, id="copy-loses")],
+)
 def test_case_5_the_loser_finishes_after_the_commit(running: tuple[Scene, Driver], loser: int) -> None:
     """The loser has all its rows, and waits; the winner's batch is committed, the next one is about to be. Then it ends.
 

@@ -15,6 +15,7 @@ from tests.chaos.scene import Scene
 from txnformat.errors import TxnLogError
 
 
+@pytest.mark.campaign
 def test_case_6_without_names_of_its_own_for_every_file(tmp_path: Path) -> None:
     """The repetition of a task cannot write its file: the store has that of the first attempt, and keeps it."""
     with cluster(tmp_path / "spark") as place:
@@ -30,6 +31,7 @@ def test_case_6_without_names_of_its_own_for_every_file(tmp_path: Path) -> None:
     assert "TXNLOG_OBJECT_EXISTS" in error
 
 
+@pytest.mark.campaign
 def test_case_7_with_an_abort_that_deletes_files(tmp_path: Path) -> None:
     """Spark calls abort for a batch that is in the log: its files are gone."""
     with cluster(tmp_path / "spark") as place:

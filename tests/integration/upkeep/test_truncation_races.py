@@ -1,6 +1,6 @@
 """A truncation beside everything else: something happens at each of its requests; and clients that were away while entries went.
 
-The suite tries the first and the last request of each kind (operation and sort of key); `make campaigns` tries many more.
+The suite tries the first request of each kind (operation and sort of key), and the last of all; `make campaigns` tries many more.
 """
 
 from __future__ import annotations

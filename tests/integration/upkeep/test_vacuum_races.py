@@ -1,6 +1,6 @@
 """A vacuum beside everything else: something happens at each of its requests. Each test fails without the rule that it is about.
 
-The suite tries the first and the last request of each kind (operation and sort of key); `make campaigns` tries all that write, and a third of
+The suite tries the first request of each kind (operation and sort of key), and the last of all; `make campaigns` tries all that write, and a third of
 the reads.
 """
 
