@@ -6,12 +6,12 @@ code. The seeds are fixed; if a change of the simulator moves what they meet, wi
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import pytest
 
+from tests.simulation.broken_rules import expect_found
 from txnformat import keys
 from txnformat.core.decide import decide
 from txnformat.core.intents import Intent, Rejected
@@ -23,7 +23,6 @@ from txnformat.protocol.follow import refresh
 from txnformat.protocol.view import View
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnlog_testing.simulator.actors import CommitStep, Protocol
-from txnlog_testing.simulator.simulator import SimulationError, run_history
 
 pytestmark = pytest.mark.simulation
 
@@ -185,21 +184,8 @@ MUTANTS: list[tuple[CommitStep, Any, str]] = [
 ]
 
 
-def _first_failure(protocol: Protocol | None) -> SimulationError | None:
-    for seed in SEEDS:
-        try:
-            run_history(seed, protocol)
-        except SimulationError as error:
-            return error
-    return None
-
-
 @pytest.mark.parametrize(
     ("commit", "follow", "found"), MUTANTS, ids=lambda value: getattr(value, "__name__", "")
 )
 def test_a_broken_protocol_is_found(commit: CommitStep, follow: Any, found: str) -> None:
-    error = _first_failure(Protocol(commit, follow))
-    print(f"{commit.__name__}: {error}")
-    assert error is not None, f"no seed of {SEEDS} notices {commit.__name__}"
-    assert re.search(found, str(error))
-    assert "python -m txnlog_testing.replay" in str(error)
+    expect_found(SEEDS, commit.__name__, found, Protocol(commit, follow))

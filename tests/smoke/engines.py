@@ -53,18 +53,20 @@ WRITTEN_ANEW = ("evolved schema", "nested")
 
 DUCKDB = "1.5.5"
 ICEBERG_PYSPARK, ICEBERG_JARS = "4.1.4", "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"
+SQLITE = "org.xerial:sqlite-jdbc:3.49.1.0"
+"""A catalog that takes the metadata file of another program needs a place of its own."""
 ICEBERG_SETTINGS = {
     **{
         name: value
         for name, value in DELTA_SETTINGS.items()
         if "delta" not in value.lower() and "databricks" not in name
     },
-    "spark.jars.packages": ICEBERG_JARS,
+    "spark.jars.packages": f"{ICEBERG_JARS},{SQLITE}",
     "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
     "spark.sql.catalog.hadoop": "org.apache.iceberg.spark.SparkCatalog",
     "spark.sql.catalog.hadoop.type": "hadoop",
     "spark.sql.catalog.own": "org.apache.iceberg.spark.SparkCatalog",
-    "spark.sql.catalog.own.catalog-impl": "org.apache.iceberg.inmemory.InMemoryCatalog",
+    "spark.sql.catalog.own.catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
     "spark.sql.catalog.own.io-impl": "org.apache.iceberg.hadoop.HadoopFileIO",
 }
 
@@ -212,6 +214,7 @@ def spark(
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.catalog.hadoop.warehouse": str(folder / "hadoop"),
         "spark.sql.catalog.own.warehouse": str(folder / "own"),
+        "spark.sql.catalog.own.uri": f"jdbc:sqlite:{folder / 'own.db'}",
     }
     python = environment(pyspark)
     line = asked(

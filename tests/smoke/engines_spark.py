@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,15 +12,25 @@ from pyspark.sql import DataFrame, SparkSession
 
 __all__: list[str] = []
 
+REASONS = re.compile(
+    r"Failed to get file system for path: txnlog-read-only|No FileSystem for scheme .?txnlog-read-only|Cannot [a-z ]+: GC is disabled|TABLE_OR_VIEW_NOT_FOUND"
+    "|Cannot parse identifier"
+)
+"""The parts of long messages that tell why a table is not written to."""
+
 
 def outcome(act: Callable[[], Any]) -> str:
     """Return "done", or the message of the error."""
     try:
         act()
     except Exception as error:  # noqa: BLE001  # whatever it is: it is the result
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        causes = [line for line in lines if "txnlog-read-only" in line or "GC is disabled" in line]
-        return (causes or lines or [type(error).__name__])[0][:300]
+        text = str(error)
+        known = REASONS.search(text)
+        return (
+            known[0]
+            if known
+            else next(filter(None, map(str.strip, text.splitlines())), type(error).__name__)[:300]
+        )
     return "done"
 
 
