@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, NamedTuple, Self, TypeVar, cast
+from unittest import mock
 
 from txnformat import keys
 from txnformat.client.background import Background
@@ -20,6 +21,7 @@ from txnformat.client.driver import Driver
 from txnformat.clock import Instant
 from txnformat.core.intents import CommitResult, Intent
 from txnformat.errors import FormatError, InternalError, TxnLogError
+from txnformat.protocol import follow
 from txnformat.protocol.commit import CommitSettings
 from txnformat.protocol.effects import (
     CreateObject,
@@ -32,6 +34,7 @@ from txnformat.protocol.effects import (
     Sleep,
     Steps,
 )
+from txnformat.protocol.tail import HUNDREDS, Bundles
 from txnformat.protocol.view import View
 from txnformat.segments import ahead as ahead_module
 from txnformat.store.base import CreateOutcome, CreateResult
@@ -42,7 +45,7 @@ from txnlog_testing.simulator.oracle import Oracle, is_definite
 from txnlog_testing.simulator.world import HistoryViolation, Process, StoreCall, World
 from txnlog_testing.stores.faulty import SimulatedCrash
 
-__all__ = ["Program", "SimCommitter", "without_pools"]
+__all__ = ["Program", "SimCommitter", "without_guesses", "without_pools"]
 
 T = TypeVar("T")
 
@@ -268,6 +271,24 @@ class _OnePool:
 
     def shutdown(self, **_: object) -> None:
         """Nothing is left to do."""
+
+
+@contextlib.contextmanager
+def without_guesses() -> Iterator[None]:
+    """Let followers look one entry after the other, and writers try a slot at once, as those do that expect nothing.
+
+    What they expect only saves requests. The small payload bundles that they would ask for are hints, which a simulated store does not have:
+    ``tests/unit/protocol/test_tens.py`` has them.
+    """
+
+    def sizes(view: View, ahead: int) -> dict[Bundles, int]:
+        return {HUNDREDS: view.state.entry + 1 + HUNDREDS.behind}
+
+    with (
+        mock.patch.object(follow, "_sizes", sizes),
+        mock.patch.object(View, "is_behind", return_value=False),
+    ):
+        yield
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ from txnformat.verify.live import live_objects
 from txnformat.verify.requests import Requests
 from txnlog_testing.simulator.acks import ACK_HITS, ACK_KINDS, ack_client
 from txnlog_testing.simulator.actors import Protocol, SimProcess
-from txnlog_testing.simulator.blocking import without_pools
+from txnlog_testing.simulator.blocking import without_guesses, without_pools
 from txnlog_testing.simulator.clients import (
     BulkClient,
     Client,
@@ -480,7 +480,7 @@ def run_history(seed: int, protocol: Protocol | None = None, *, keep_lines: bool
     """
     simulation = _Simulation(seed, protocol or Protocol(), keep_lines=keep_lines)
     try:
-        with without_pools():
+        with without_pools(), without_guesses():
             return simulation.run()
     except Exception as error:  # a violation or a plain defect: whatever it is, the seed shows it
         raise SimulationError(
