@@ -277,7 +277,7 @@ class _OnePool:
 def without_guesses() -> Iterator[None]:
     """Let followers look one entry after the other, and writers try a slot at once, as those do that expect nothing.
 
-    What they expect only saves requests. The small payload bundles that they would ask for are hints, which a simulated store does not have:
+    Their expectations only save requests. The small payload bundles that they would ask for are hints, which a simulated store does not have:
     ``tests/unit/protocol/test_tens.py`` has them.
     """
 
