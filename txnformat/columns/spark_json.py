@@ -1,4 +1,4 @@
-"""Spark's JSON form of a schema (``StructType.jsonValue()``) as Arrow, without pyspark."""
+"""Spark's JSON form of a schema (``StructType.jsonValue()``) as Arrow, and back, without pyspark. Delta's schema strings have the same form."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.types as pt
 
 from txnformat.arguments import is_utf8
 from txnformat.columns.arrow_types import NESTING_MAX, canonical_schema, list_of, map_of, struct_of
-from txnformat.columns.variants import VARIANT
+from txnformat.columns.variants import VARIANT, is_variant
 from txnformat.errors import InvalidInputError
 
-__all__ = ["from_spark_json"]
+__all__ = ["JSON_NAMES", "from_spark_json", "to_spark_json", "type_to_spark_json"]
 
 _SCALARS: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -131,3 +132,37 @@ def _type(value: Any, path: str, problems: list[str], depth: int) -> pa.DataType
         f"column {path!r:.300} has the Spark type {shown!r:.100}, which a topic cannot hold; {advice}"
     )
     return pa.null()
+
+
+JSON_NAMES: Mapping[pa.DataType, str] = {
+    **{type_: name for name, type_ in _SCALARS.items() if not pt.is_decimal(type_) and not is_variant(type_)},
+    pa.time64("us"): "time(6)",
+    pa.duration("us"): "interval day to second",
+}
+"""The name of each canonical type that has no parts and no parameters."""
+
+
+def to_spark_json(schema: pa.Schema | pa.StructType) -> dict[str, Any]:
+    """Return the JSON form of columns of canonical types; each is nullable, as columns of topics are."""
+    fields = [
+        {"name": field.name, "type": type_to_spark_json(field.type), "nullable": True, "metadata": {}}
+        for field in schema
+    ]
+    return {"type": "struct", "fields": fields}
+
+
+def type_to_spark_json(type_: pa.DataType) -> Any:
+    """Return the JSON form of a canonical type."""
+    if is_variant(type_):
+        return "variant"
+    if pt.is_struct(type_):
+        return to_spark_json(type_)
+    if pt.is_map(type_):
+        key, item = type_to_spark_json(type_.key_type), type_to_spark_json(type_.item_type)
+        return {"type": "map", "keyType": key, "valueType": item, "valueContainsNull": True}
+    if pt.is_list(type_):
+        element = type_to_spark_json(type_.value_type)
+        return {"type": "array", "elementType": element, "containsNull": True}
+    if pt.is_decimal(type_):
+        return f"decimal({type_.precision},{type_.scale})"
+    return JSON_NAMES[type_]

@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.types as pt
 
+from txnformat.columns.spark_json import JSON_NAMES, to_spark_json
 from txnformat.columns.variants import contains_variant, is_variant
 from txnformat.errors import InvalidInputError
 from txnformat.reading.stored_rows import STORED_FIELDS
 
 __all__ = ["DeltaSchema", "delta_schema", "with_positions"]
 
-_NAMES: dict[pa.DataType, str] = {
-    pa.bool_(): "boolean",
-    pa.int8(): "byte",
-    pa.int16(): "short",
-    pa.int32(): "integer",
-    pa.int64(): "long",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.string(): "string",
-    pa.binary(): "binary",
-    pa.date32(): "date",
-    pa.timestamp("us", tz="UTC"): "timestamp",
-    pa.timestamp("us"): "timestamp_ntz",
-}
 _NTZ = pa.timestamp("us")
+_SCALARS = JSON_NAMES.keys() - {pa.time64("us"), pa.duration("us")}
+"""Delta has no time of day and no duration."""
 _NOT_IN_NAMES = " ,;{}()\n\t="
 """Characters that Delta does not allow in column names, unless a table maps its columns."""
 
@@ -61,8 +50,7 @@ def delta_schema(schema: pa.Schema, topic: str) -> DeltaSchema:
         features.add("timestampNtz")
     if any(contains_variant(field.type) for field in schema):
         features.add("variantType")
-    fields = [_field(field) for field in schema]
-    text = json.dumps({"type": "struct", "fields": fields}, separators=(",", ":"))
+    text = json.dumps(to_spark_json(schema), separators=(",", ":"))
     return DeltaSchema(text, tuple(sorted(features)))
 
 
@@ -75,7 +63,7 @@ def _problems(type_: pa.DataType, path: str, name: str) -> Iterator[str]:
     """Yield what is wrong with a column or the field of a struct, ``name``, and with what is inside it."""
     if any(character in name for character in _NOT_IN_NAMES):
         yield f"column {path!r:.300} has a name with a space or one of ,;{{}}()=, which Delta does not allow"
-    if is_variant(type_) or type_ in _NAMES or pt.is_decimal128(type_):
+    if is_variant(type_) or type_ in _SCALARS or pt.is_decimal128(type_):
         return
     if pt.is_struct(type_):
         for field in type_:
@@ -93,22 +81,3 @@ def _has(type_: pa.DataType, wanted: pa.DataType) -> bool:
     if not pt.is_nested(type_):
         return bool(type_ == wanted)
     return any(_has(type_.field(index).type, wanted) for index in range(type_.num_fields))
-
-
-def _field(field: pa.Field) -> dict[str, Any]:
-    return {"name": field.name, "type": _type(field.type), "nullable": True, "metadata": {}}
-
-
-def _type(type_: pa.DataType) -> Any:
-    if is_variant(type_):
-        return "variant"
-    if pt.is_decimal128(type_):
-        return f"decimal({type_.precision},{type_.scale})"
-    if pt.is_struct(type_):
-        return {"type": "struct", "fields": [_field(field) for field in type_]}
-    if pt.is_map(type_):
-        key, value = _type(type_.key_type), _type(type_.item_type)
-        return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
-    if pt.is_list(type_):
-        return {"type": "array", "elementType": _type(type_.value_type), "containsNull": True}
-    return _NAMES[type_]

@@ -17,7 +17,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
 from txnformat.columns.arrow_types import NESTING_MAX
-from txnformat.columns.spark_json import from_spark_json
+from txnformat.columns.spark_json import JSON_NAMES, from_spark_json, to_spark_json
 from txnformat.columns.variants import is_variant
 from txnlog.schemas.walk import invalid
 
@@ -254,22 +254,6 @@ class _Ddl:
 
 # --- back ------------------------------------------------------------------------------------------------------------
 
-_JSON: Mapping[pa.DataType, str] = {
-    pa.bool_(): "boolean",
-    pa.int8(): "byte",
-    pa.int16(): "short",
-    pa.int32(): "integer",
-    pa.int64(): "long",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.string(): "string",
-    pa.binary(): "binary",
-    pa.date32(): "date",
-    pa.timestamp("us", tz="UTC"): "timestamp",
-    pa.timestamp("us"): "timestamp_ntz",
-    pa.time64("us"): "time(6)",
-    pa.duration("us"): "interval day to second",
-}
 _DDL = {
     "byte": "TINYINT",
     "short": "SMALLINT",
@@ -280,26 +264,7 @@ _DDL = {
 
 def to_spark(schema: pa.Schema) -> str:
     """Return the JSON of the Spark schema of a topic's columns (canonical types), as ``StructType.fromJson`` takes it."""
-    return json.dumps({"type": "struct", "fields": [_json_field(field) for field in schema]}, indent=2) + "\n"
-
-
-def _json_field(field: pa.Field) -> dict[str, Any]:
-    return {"name": field.name, "type": _json_type(field.type), "nullable": True, "metadata": {}}
-
-
-def _json_type(type_: pa.DataType) -> Any:
-    if is_variant(type_):
-        return "variant"
-    if pt.is_struct(type_):
-        return {"type": "struct", "fields": [_json_field(field) for field in type_]}
-    if pt.is_map(type_):
-        key, item = _json_type(type_.key_type), _json_type(type_.item_type)
-        return {"type": "map", "keyType": key, "valueType": item, "valueContainsNull": True}
-    if pt.is_list(type_):
-        return {"type": "array", "elementType": _json_type(type_.value_type), "containsNull": True}
-    if pt.is_decimal(type_):
-        return f"decimal({type_.precision},{type_.scale})"
-    return _JSON[type_]
+    return json.dumps(to_spark_json(schema), indent=2) + "\n"
 
 
 def to_ddl(schema: pa.Schema) -> str:
@@ -318,7 +283,7 @@ def _ddl_type(type_: pa.DataType) -> str:
         return f"ARRAY<{_ddl_type(type_.value_type)}>"
     if pt.is_decimal(type_):
         return f"DECIMAL({type_.precision},{type_.scale})"
-    name = _JSON[type_]
+    name = JSON_NAMES[type_]
     return _DDL.get(name, name.upper())
 
 
