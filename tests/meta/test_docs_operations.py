@@ -8,7 +8,7 @@ import re
 import pytest
 
 from tests.meta.cli_reference import commands
-from tests.meta.kinds import KINDS
+from tests.meta.kinds import KINDS, PACKAGES
 from tests.meta.markdown import ROOT, codes, prose, section, tables
 from tests.meta.pages import text_of_pages
 from txnformat.admin.maintenance import METRICS as UPKEEP
@@ -28,14 +28,7 @@ CLASSES = {
 def _raised() -> set[str]:
     """Return the kinds that the packages give to errors of these classes, and those of the stores' answers."""
     found: set[str] = set()
-    for folder in (
-        "spark_datasource",
-        "txnformat",
-        "txnlog/kafka",
-        "txnlog/schemas",
-        "txnlog/tables",
-        "writers",
-    ):
+    for folder in PACKAGES:
         for path in (ROOT / folder).rglob("*.py"):
             if "testing" in path.parts or path.name == "faulty.py":
                 continue
