@@ -80,8 +80,8 @@ def refresh(view: View, *, ahead: int = 1, durable: bool = True) -> Steps[View]:
     before it durable with that: ``durable=False``. ``ahead`` entries (at least 1) are asked for at once in the beginning: 2 saves a round trip
     where something new is likely.
 
-    Requests: 1 GET when nothing is new and the view is fresh; else also 1 LIST of the boundary. Far behind, 1 GET per
-    hundred entries where there are bundles.
+    Requests: 1 GET when nothing is new and the view is fresh; else also 1 LIST of the boundary. 1 GET more when nothing is new although
+    the last look found hundreds. Far behind, 1 GET per hundred entries where there are bundles, and per ten where the log embeds.
     """
     found = yield from _follow(view, ahead, through_bundles=True)
     if found is None:
@@ -103,7 +103,9 @@ def refresh_roughly(view: View) -> Steps[View]:
     if view.behind >= HUNDREDS.count and view.is_fresh(now):
         state, last, _ = yield from _fold_bundles(view.state, HUNDREDS, NEVER)
         if last is not None and (yield from read_slot(state.entry)) == last:
-            return View(state, view.proof, max(state.entry - view.state.entry, view.behind // 2))
+            found = View(state, view.proof, max(state.entry - view.state.entry, view.behind // 2))
+            yield from confirm(found)
+            return found
     return (yield from refresh(view))
 
 
@@ -115,7 +117,7 @@ def confirm(view: View, *also: str) -> Steps[None]:
 
 def _follow(view: View, ahead: int, *, through_bundles: bool) -> Steps[View | None]:
     """Return the view at the tip; None when what bundles held does not lead to the entries in their slots."""
-    sizes = _sizes(view, ahead) if through_bundles else {}
+    sizes = (yield from _sizes(view, ahead)) if through_bundles else {}
     try:
         found = yield from _advance(view.state, ahead, sizes)
     except CorruptDataError as error:
@@ -132,17 +134,21 @@ def _follow(view: View, ahead: int, *, through_bundles: bool) -> Steps[View | No
     return View(state, proof, max(state.entry - view.state.entry, view.behind // 2))
 
 
-def _sizes(view: View, ahead: int) -> dict[Bundles, int]:
+def _sizes(view: View, ahead: int) -> Steps[dict[Bundles, int]]:
     """Return the sorts of bundles that a follower may profit from, and the entry from which it asks for each.
 
     Small ones are there only if the log embeds, and hardly of entries that are just being written, as those are of which several are asked for at once.
-    One entry is read before tens, and a few before any bundle where nothing says that there are more: most looks find nothing, or one.
+    A few entries are read before any bundle, or one where the last looks found as many: most looks find nothing, or one. Hundreds are asked for at once
+    if the last looks found so many, and the last one was more than a second ago.
     """
     first = view.state.entry + 1
-    has_tens = ahead == 1 and EMBEDDING in view.state.features.reader
-    sorts = (HUNDREDS, TENS) if has_tens else (HUNDREDS,)
-    known = {HUNDREDS: 0, TENS: 1}
-    return {sort: first + (known[sort] if view.behind >= sort.count else sort.behind) for sort in sorts}
+    hundreds = HUNDREDS.behind
+    if view.behind >= HUNDREDS.count:
+        hundreds = 0 if view.is_behind((yield ReadClock())) else 1
+    sizes = {HUNDREDS: first + hundreds}
+    if ahead == 1 and EMBEDDING in view.state.features.reader:
+        sizes[TENS] = first + (1 if view.behind >= TENS.count else TENS.behind)
+    return sizes
 
 
 def _is_below(boundary: int, tip: int) -> bool:

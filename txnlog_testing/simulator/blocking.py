@@ -281,7 +281,8 @@ def without_guesses() -> Iterator[None]:
     ``tests/unit/protocol/test_tens.py`` has them.
     """
 
-    def sizes(view: View, ahead: int) -> dict[Bundles, int]:
+    def sizes(view: View, ahead: int) -> Steps[dict[Bundles, int]]:
+        yield from ()  # steps that ask for nothing
         return {HUNDREDS: view.state.entry + 1 + HUNDREDS.behind}
 
     with (

@@ -333,6 +333,7 @@ def test_a_rough_look_ends_with_the_last_hundred_and_proves_no_tip() -> None:
     hand.pass_time(50_000)
     rough = hand.run(refresh_roughly(view))
     assert (rough.state.entry, rough.proof) == (299, view.proof)
+    assert hand.made_durable() == [keys.entry_key(299)], "a power cut takes nothing away that a view shows"
     assert _gets(hand.effects) == {KeyClass.BUNDLE: 3 + 1, KeyClass.ENTRY: 1}
     hand.pass_time(11_000)  # the proof is too old to go on from: the boundary is read
     assert hand.run(refresh_roughly(rough)).state.entry == 329

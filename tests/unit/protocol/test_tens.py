@@ -116,6 +116,17 @@ def _forged(hand: Hand, first: int) -> None:
     hand.objects[_key(first)] = data
 
 
+def test_a_look_that_finds_nothing_asks_for_a_hundred_only_a_while_after_one_that_found_some() -> None:
+    hand, states = _log(97)
+    view = replace(hand.view(states[-1]), behind=150)
+    assert _followed(hand, view)[1] == {KeyClass.ENTRY: 1}
+    hand.pass_time(1_001)
+    found, gets = _followed(hand, view)
+    assert gets == {KeyClass.BUNDLE: 1, KeyClass.ENTRY: 1}
+    hand.pass_time(1_001)
+    assert _followed(hand, found)[1] == {KeyClass.ENTRY: 1}, "it expects half as much each time"
+
+
 @pytest.mark.parametrize("damage", [_missing, _cut, _flipped, _another, _forged])
 @pytest.mark.parametrize("first", [0, 30, 80])  # 80: ends at the tip
 @pytest.mark.parametrize("behind", [0, 60])
