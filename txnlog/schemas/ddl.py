@@ -19,6 +19,7 @@ from sqlglot.errors import SqlglotError
 from txnformat.columns.arrow_types import NESTING_MAX
 from txnformat.columns.spark_json import JSON_NAMES, from_spark_json, to_spark_json
 from txnformat.columns.variants import is_variant
+from txnformat.digits import whole
 from txnlog.schemas.walk import invalid
 
 __all__ = ["from_ddl", "to_ddl", "to_spark"]
@@ -205,16 +206,16 @@ class _Ddl:
         return found[0]
 
     def _number(self) -> int:
-        text = self._text(0)
-        if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        number = whole(self._text(0), digits_max=9)
+        if number is None:
             raise self._unfit("a number")
         self._at += 1
-        return int(text)
+        return number
 
     def _name(self) -> str:
         token = self._next("a column's name")
         word = token.text.replace("_", "a")
-        is_name = word.isalnum() and not word.isdigit() and token.token_type is not TokenType.STRING
+        is_name = word.isalnum() and token.token_type not in (TokenType.STRING, TokenType.NUMBER)
         if not is_name and token.token_type is not TokenType.IDENTIFIER:
             self._at -= 1
             raise self._unfit("a column's name")
