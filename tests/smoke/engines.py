@@ -63,8 +63,6 @@ ICEBERG_SETTINGS = {
     },
     "spark.jars.packages": f"{ICEBERG_JARS},{SQLITE}",
     "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-    "spark.sql.catalog.hadoop": "org.apache.iceberg.spark.SparkCatalog",
-    "spark.sql.catalog.hadoop.type": "hadoop",
     "spark.sql.catalog.own": "org.apache.iceberg.spark.SparkCatalog",
     "spark.sql.catalog.own.catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
     "spark.sql.catalog.own.io-impl": "org.apache.iceberg.hadoop.HadoopFileIO",
@@ -212,7 +210,6 @@ def spark(
     """Return what a Spark of some version tells about an order."""
     warehouse = {
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.sql.catalog.hadoop.warehouse": str(folder / "hadoop"),
         "spark.sql.catalog.own.warehouse": str(folder / "own"),
         "spark.sql.catalog.own.uri": f"jdbc:sqlite:{folder / 'own.db'}",
     }
@@ -365,13 +362,11 @@ def rendered(
     lines += ["", *(reasons or ["No engine differs anywhere."])]
     lines += [
         "",
-        "What Iceberg on Spark may do, by the path of the table and in a catalog that the metadata file was registered in:",
+        "Iceberg on Spark tried to write to the compacted topic's table, registered in a catalog by its metadata file. Its answers:",
         "",
     ]
-    lines += ["| what | by path | in a catalog |", "|---|---|---|"]
-    for what in dict.fromkeys(name.partition(": ")[2] for name in writes):
-        cells = [writes[f"{prefix}: {what}"].replace("|", "\\|") for prefix in ("by path", "in a catalog")]
-        lines.append(f"| {what} | " + " | ".join(cells) + " |")
+    lines += ["| what | answer |", "|---|---|"]
+    lines += [f"| {what} | {answer} |".replace("\n", " ") for what, answer in writes.items()]
     return "\n".join([*lines, ""])
 
 
@@ -381,7 +376,7 @@ def attacked(one: Published, folder: Path) -> dict[str, str]:
     order = {
         "format": "iceberg",
         "tables": [],
-        "attacked": path_of(one.iceberg),
+        "attacked": "own.ns.t",
         "metadata": one.iceberg.metadata,
         "topic": path_of(one.delta),
     }
