@@ -135,8 +135,10 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 def _arrive(tab: Tab, url: str) -> None:
     """Wait until a page that leads elsewhere has led there."""
-    while tab.evaluate("document.readyState == 'complete' ? location.href : ''") != url:
-        pass
+    found = ""
+    while found != url:
+        with contextlib.suppress(RuntimeError):  # the page goes away meanwhile
+            found = tab.evaluate("document.readyState == 'complete' ? location.href : ''")
 
 
 def test_a_page_offers_the_versions_that_are_there_and_the_root_leads_to_the_newest(site: Path) -> None:
