@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import difflib
 import re
 import ssl
@@ -13,8 +14,9 @@ from urllib.parse import urlsplit
 from txnformat.digits import seconds
 from txnformat.errors import StorageError
 
-__all__ = ["check_bundle", "own_value", "parsed", "same_endpoint", "shown_name"]
+__all__ = ["check_bundle", "is_customer_key", "own_value", "parsed", "same_endpoint", "shown_name"]
 
+CUSTOMER_KEY_BYTES = 32
 _NAME = re.compile(r"[A-Za-z_.\-]{1,32}")
 _ENDPOINT = re.compile(r"https?://[A-Za-z0-9._\-\[\]:]+(/[A-Za-z0-9._~/\-]*)?")
 _AWS_HOST = re.compile(r"(?:.+\.)?amazonaws\.com(?:\.cn)?")
@@ -48,7 +50,7 @@ def own_value(
 ) -> Any:
     """Return the value that ``text`` stands for; what is wrong goes to ``problems``, without the text.
 
-    ``kind``: ``true-or-false``, ``seconds``, ``endpoint_url`` or ``verify``; of any other the text is the value.
+    ``kind``: ``true-or-false``, ``seconds``, ``customer-key``, ``endpoint_url`` or ``verify``; of any other the text is the value.
     """
     match kind:
         case "true-or-false":
@@ -62,6 +64,10 @@ def own_value(
             if found is None or not 0.0 < found <= 3600.0:
                 problems.append(f"storage option {name} must be a number of seconds, above 0, at most 3600")
             return found
+        case "customer-key":
+            if not is_customer_key(text):
+                problems.append(f"storage option {name} must be a key of 32 bytes, in base64")
+            return text
         case "endpoint_url":
             if not _ENDPOINT.fullmatch(text) or not _has_host(text):
                 problems.append(
@@ -70,6 +76,14 @@ def own_value(
             return text.rstrip("/")
         case _:
             return text
+
+
+def is_customer_key(text: str) -> bool:
+    """Return whether a text is a key of AES-256 in base64."""
+    try:
+        return len(base64.b64decode(text, validate=True)) == CUSTOMER_KEY_BYTES
+    except ValueError:
+        return False
 
 
 def shown_name(name: str) -> str:

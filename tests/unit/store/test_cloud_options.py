@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import pickle
 
 import pytest
@@ -13,6 +14,7 @@ from txnformat.store.open import open_store
 from txnformat.store.secrets import masked
 
 KEY = "c2VjcmV0LWtleS1vZi1henVyZQ=="
+CUSTOMER_KEY = base64.b64encode(b"k" * 32).decode()
 SIGNATURE = "sv=2021-12-02&sr=c&sig=c2VjcmV0c2VjcmV0"
 
 
@@ -33,6 +35,7 @@ SIGNATURE = "sv=2021-12-02&sr=c&sig=c2VjcmV0c2VjcmV0"
             {"endpoint": "http://127.0.0.1:1/account/", "anon": "True"},
             AzureOptions(endpoint_url="http://127.0.0.1:1/account", anon=True),
         ),
+        ({"AZURE_ENCRYPTION_KEY": CUSTOMER_KEY}, AzureOptions(encryption_key=CUSTOMER_KEY)),
         (
             {"account_key": "", "read_timeout_s": "2.5", "verify": "false"},
             AzureOptions(read_timeout_s=2.5, verify=False),
@@ -58,6 +61,10 @@ def test_names_and_values_of_azure(given: dict[str, str], expected: AzureOptions
         ({"endpoint_url": "127.0.0.1:10000"}, "http://host[:port]"),
         ({"connect_timeout_s": "soon"}, "seconds"),
         ({"key": "k"}, "there is no storage option 'key'"),
+        ({"encryption_key": KEY}, "a key of 32 bytes, in base64"),
+        ({"encryption_scope": "a scope"}, "must be 3 to 63 of"),
+        ({"encryption_scope": "mine", "account_key": KEY}, "cannot go with account_key"),
+        ({"encryption_scope": "mine", "encryption_key": CUSTOMER_KEY}, "excludes encryption_key"),
     ],
 )
 def test_every_mistake_of_azure_is_told(given: dict[str, str], said: str) -> None:
@@ -117,14 +124,17 @@ def test_a_signature_says_when_its_time_is_over(signature: str, now_ms: int, is_
 
 
 def test_no_value_shows() -> None:
-    options = {"account_name": "account", "account_key": KEY}
+    options = {"account_name": "account", "account_key": KEY, "encryption_key": CUSTOMER_KEY}
     store = open_store("az://container/log", storage_options=options)
     again = pickle.loads(pickle.dumps(store))
     assert isinstance(again, AzureStore)
-    assert again.options == AzureOptions(account_name="account", account_key=KEY)
+    assert again.options == AzureOptions(
+        account_name="account", account_key=KEY, encryption_key=CUSTOMER_KEY
+    )
     for shown in (repr(store), repr(again.options), store.url, again.place):
         assert KEY not in shown
-    assert again.options.mask(f"PUT {KEY}") == "PUT ***"
+        assert CUSTOMER_KEY not in shown
+    assert again.options.mask(f"PUT {KEY} {CUSTOMER_KEY}") == "PUT *** ***"
     assert masked(f"https://account.blob.core.windows.net/c?{SIGNATURE}").endswith("sig=***")
 
 

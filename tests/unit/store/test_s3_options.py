@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import pickle
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from txnformat.store import open_store
 from txnformat.store.s3.options import OPTION_NAMES, S3Options, parse_s3_options
 from txnformat.store.s3.store import S3Store
 
+CUSTOMER_KEY = base64.b64encode(b"k" * 32).decode()
 SECRETS = {"key": "AKIA-KEY", "secret": "SECRET-VALUE", "token": "TOKEN-VALUE"}
 
 
@@ -36,6 +38,7 @@ SECRETS = {"key": "AKIA-KEY", "secret": "SECRET-VALUE", "token": "TOKEN-VALUE"}
             {"request_timeout_s": "90", "region_redirect": "True"},
             S3Options(request_timeout_s=90.0, region_redirect=True),
         ),
+        ({"AWS_SSE_CUSTOMER_KEY_BASE64": CUSTOMER_KEY}, S3Options(sse_customer_key=CUSTOMER_KEY)),
         ({"verify": "false", "key": ""}, S3Options(verify=False)),
         ({"region": "a", "region_name": "a"}, S3Options(region="a")),
     ],
@@ -67,6 +70,9 @@ def test_names_and_values(given: dict[str, str], expected: S3Options) -> None:
         ({"endpoint_url": "http://h:99999999"}, "http://host[:port]"),
         ({"endpoint_url": "http://[:"}, "http://host[:port]"),
         ({"endpoint_url": "http://:9000"}, "http://host[:port]"),
+        ({"sse_customer_key": "SECRET-VALUE"}, "a key of 32 bytes, in base64"),
+        ({"sse_customer_key": "QUJD"}, "a key of 32 bytes, in base64"),
+        ({"sse_customer_key": "a2tr" * 10 + "a2s=", "sse_kms_key_id": "k"}, "sse_customer_key excludes"),
         ({"key": 3}, "is int; use text"),
         ({"region": "a", "aws_region": "b"}, "given twice"),
     ],
@@ -100,6 +106,7 @@ def test_no_value_shows_and_all_travel() -> None:
 def test_texts_of_others_are_masked() -> None:
     options = S3Options(**SECRETS)  # type: ignore[arg-type]  # text
     assert options.mask("the key AKIA-KEY and SECRET-VALUE are wrong") == "the key *** and *** are wrong"
+    assert S3Options(sse_customer_key=CUSTOMER_KEY).mask(f"sent {CUSTOMER_KEY}") == "sent ***"
 
 
 def test_a_local_path_takes_no_options() -> None:

@@ -20,6 +20,7 @@ from txnformat.store.cloud.errors import Words
 from txnformat.store.cloud.options import CloudOptions, check_environment, is_name
 from txnformat.store.cloud.store import CloudStore, Root
 from txnformat.store.cloud.urls import path_of
+from txnformat.store.options import own_value
 
 __all__ = ["AzureOptions", "AzureStore"]
 
@@ -30,6 +31,7 @@ _HOST = re.compile(
 )
 """Hosts of Azure: a URL sends credentials to no other."""
 _EXPIRY = re.compile(r"(?:^|&)se=(\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d)?)?)Z?(?=&|$)")
+_SCOPE = re.compile(r"[A-Za-z0-9-]{3,63}")
 _ACCOUNT = re.compile(r"[a-z0-9]{3,24}")
 
 _ENV_ENDPOINT = ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
@@ -70,8 +72,15 @@ class AzureOptions(CloudOptions):
         "azure_endpoint": "endpoint_url",
         "azure_storage_endpoint": "endpoint_url",
         "skip_signature": "anon",
+        "azure_encryption_key": "encryption_key",
     }
-    secrets: ClassVar[Sequence[str]] = ("account_key", "sas_token", "token", "client_secret")
+    secrets: ClassVar[Sequence[str]] = (
+        "account_key",
+        "sas_token",
+        "token",
+        "client_secret",
+        "encryption_key",
+    )
     credentials: ClassVar[Sequence[str]] = (
         "account_key",
         "sas_token",
@@ -94,6 +103,10 @@ class AzureOptions(CloudOptions):
     """Path of the token of a workload identity."""
     authority_host: str | None = None
     """Where tokens come from, for other clouds than the public one."""
+    encryption_key: str | None = None
+    """Key of 256 bits, in base64, that every request for a blob brings along (customer-provided key)."""
+    encryption_scope: str | None = None
+    """Encryption scope of new blobs; the container's default without it."""
 
     @classmethod
     def value(cls, name: str, text: str, problems: list[str]) -> Any:
@@ -102,6 +115,10 @@ class AzureOptions(CloudOptions):
             problems.append("storage option account_name must be 3 to 24 of a-z and 0-9")
         if name == "account_key" and not _is_base64(text):
             problems.append("storage option account_key must be base64, as Azure shows it")
+        if name == "encryption_key":
+            return own_value("customer-key", name, text, problems)
+        if name == "encryption_scope" and not _SCOPE.fullmatch(text):
+            problems.append("storage option encryption_scope must be 3 to 63 of A-Z, a-z, 0-9 and -")
         return (
             text.removeprefix("?")
             if name == "sas_token"
@@ -116,7 +133,19 @@ class AzureOptions(CloudOptions):
         needing = [way for way in ("client_secret", "federated_token_file") if way in values]
         if needing and not ("tenant_id" in values and "client_id" in values):
             found.append(f"storage option {needing[0]} needs tenant_id and client_id")
+        if "encryption_scope" in values and "encryption_key" in values:
+            found.append("storage option encryption_scope excludes encryption_key")
+        if "encryption_scope" in values and "account_key" in values:
+            # Requests are signed with the account's key before this header comes to them.
+            found.append(
+                "storage option encryption_scope cannot go with account_key: use sas_token or Entra ID, or make it "
+                "the container's default"
+            )
         return found
+
+    def write_headers(self) -> dict[str, str]:
+        """See :meth:`CloudOptions.write_headers`."""
+        return {} if self.encryption_scope is None else {"x-ms-encryption-scope": self.encryption_scope}
 
     def has_expired(self, now_ms: int) -> bool:
         """Return whether the signature's own end, ``se=…``, is over."""
@@ -218,6 +247,7 @@ class AzureStore(CloudStore):
             "client_secret",
             "federated_token_file",
             "authority_host",
+            "encryption_key",
         ):
             value = getattr(self.options, name)
             if value is not None:

@@ -48,8 +48,10 @@ _process: list[int] = []
 """The process that used obstore first."""
 
 
-def client_for(root: Hashable, options: CloudOptions, make: Make, *, repeats: bool, is_large: bool) -> Any:
-    """Return the client of this process for a root. ``repeats``: whether it may send a request again.
+def client_for(
+    root: Hashable, options: CloudOptions, make: Make, *, repeats: bool, is_large: bool, writes: bool
+) -> Any:
+    """Return the client of this process for a root. ``repeats``: whether it may send a request again. ``writes``: whether its requests make objects.
 
     Raises StorageError of kind ``client-forked``; ``invalid-storage-option``.
     """
@@ -62,12 +64,16 @@ def client_for(root: Hashable, options: CloudOptions, make: Make, *, repeats: bo
                 kind="client-forked",
                 hint="start processes by spawn or forkserver (multiprocessing.set_start_method), or open the log in the child only",
             )
-        wanted = root, options, repeats, is_large
+        headers = options.write_headers() if writes else {}
+        wanted = root, options, repeats, is_large, bool(headers)
         found = _clients.get(wanted)
         if found is None:
             guard_loggers()
             remember(options.secret_values())
-            found = _clients[wanted] = make(*_settings(options, repeats=repeats, is_large=is_large))
+            client, retry = _settings(options, repeats=repeats, is_large=is_large)
+            if headers:
+                client["default_headers"] = headers
+            found = _clients[wanted] = make(client, retry)
             while len(_clients) > CLIENTS_MAX:
                 _clients.popitem(last=False)
         _clients.move_to_end(wanted)

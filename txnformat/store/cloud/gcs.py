@@ -22,6 +22,9 @@ __all__ = ["GcsOptions", "GcsStore"]
 
 GOOGLE = "https://storage.googleapis.com"
 _URL = re.compile(r"gs://([^/]*)(?:/(.*))?", re.DOTALL | re.IGNORECASE)
+_KMS_KEY = re.compile(
+    r"projects/[A-Za-z0-9:._-]+/locations/[A-Za-z0-9-]+/keyRings/[A-Za-z0-9_-]+/cryptoKeys/[A-Za-z0-9_-]+"
+)
 _ENV_ENDPOINT = ("GOOGLE_BASE_URL", "STORAGE_EMULATOR_HOST")
 _ENV_CREDENTIALS = (
     "GOOGLE_SERVICE_ACCOUNT",
@@ -50,6 +53,7 @@ class GcsOptions(CloudOptions):
         "base_url": "endpoint_url",
         "google_base_url": "endpoint_url",
         "skip_signature": "anon",
+        "encryption_kms_key_name": "kms_key_name",
     }
     secrets: ClassVar[Sequence[str]] = ("service_account_key", "token")
     credentials: ClassVar[Sequence[str]] = ("service_account_file", "service_account_key", "token")
@@ -60,13 +64,23 @@ class GcsOptions(CloudOptions):
     """The content of a service account's file, JSON."""
     token: str | None = None
     """Bearer token; it is not renewed."""
+    kms_key_name: str | None = None
+    """Key of Cloud KMS for new objects, ``projects/…/locations/…/keyRings/…/cryptoKeys/…``; the bucket's default without it."""
 
     @classmethod
     def value(cls, name: str, text: str, problems: list[str]) -> Any:
         """See :meth:`CloudOptions.value`."""
         if name == "service_account_key" and not _is_object(text):
             problems.append("storage option service_account_key must be JSON, as Google hands it out")
+        if name == "kms_key_name" and not _KMS_KEY.fullmatch(text):
+            problems.append(
+                "storage option kms_key_name must be projects/…/locations/…/keyRings/…/cryptoKeys/…"
+            )
         return super(GcsOptions, cls).value(name, text, problems)
+
+    def write_headers(self) -> dict[str, str]:
+        """See :meth:`CloudOptions.write_headers`."""
+        return {} if self.kms_key_name is None else {"x-goog-encryption-kms-key-name": self.kms_key_name}
 
     @classmethod
     def contradictions(cls, values: Mapping[str, Any]) -> list[str]:

@@ -95,6 +95,10 @@ class CloudOptions:
                 text = hidden(text, value)
         return masked(text)
 
+    def write_headers(self) -> dict[str, str]:
+        """Return the headers of every request that makes an object."""
+        return {}
+
     def has_expired(self, now_ms: int) -> bool:
         """Return whether the credentials themselves say that their time is over."""
         return False

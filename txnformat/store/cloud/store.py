@@ -214,7 +214,7 @@ class CloudStore(ABC):
         begun = self.clock.now()
         for attempt in range(1, ATTEMPTS_MAX + 1):
             try:
-                answer = self.request("create", key, send, size=len(data), repeats=False)
+                answer = self.request("create", key, send, size=len(data), repeats=False, writes=True)
             except RequestFailedError as error:
                 failure = error.failure
                 if failure.exists:
@@ -245,7 +245,7 @@ class CloudStore(ABC):
             return obstore.put(client, key, data, mode="overwrite", use_multipart=False)
 
         try:
-            self.request("put", key, send, size=len(data))
+            self.request("put", key, send, size=len(data), writes=True)
         except RequestFailedError as error:
             raise error.failure.error from None
 
@@ -326,10 +326,11 @@ class CloudStore(ABC):
         *,
         size: int = 0,
         repeats: bool = True,
+        writes: bool = False,
     ) -> Answer:
         """Return what ``send``, given the module obstore and a client, returns. Raises RequestFailedError.
 
-        ``size``: bytes that go either way, at most. ``repeats``: whether the request may be sent again.
+        ``size``: bytes that go either way, at most. ``repeats``: whether the request may be sent again. ``writes``: whether it makes an object.
         """
         import obstore
         from obstore.exceptions import BaseError
@@ -338,7 +339,12 @@ class CloudStore(ABC):
         try:
             root = self.root, self.endpoint()
             client = client_for(
-                root, self.options, self.make_client, repeats=repeats, is_large=size > LARGE_BYTES
+                root,
+                self.options,
+                self.make_client,
+                repeats=repeats,
+                is_large=size > LARGE_BYTES,
+                writes=writes,
             )
             return send(obstore, client)
         except StorageError:

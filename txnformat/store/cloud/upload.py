@@ -62,6 +62,6 @@ class CloudWriter(PartedWriter["CloudStore"]):
 
     def _call(self, doing: str, send: Any) -> None:
         try:
-            self._store.request(doing, self._key, send, size=PART_BYTES)
+            self._store.request(doing, self._key, send, size=PART_BYTES, writes=True)
         except RequestFailedError as error:
             raise error.failure.error from None

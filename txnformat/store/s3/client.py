@@ -126,7 +126,7 @@ class Connection:
             async with self._lock:
                 if self._client is None:
                     guard_loggers()
-                    remember((self._options.secret, self._options.token, self._options.key))
+                    remember(self._options.secret_values())
                     client = await self._files().set_session()
                     remember_credentials(
                         getattr(getattr(client, "_request_signer", None), "_credentials", None)

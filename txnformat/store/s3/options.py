@@ -6,6 +6,7 @@ Values never show: not in reprs, not in errors. Options that are absent come fro
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -45,7 +46,21 @@ _ALIASES = {
     "aws_skip_signature": "anon",
     "aws_server_side_encryption": "server_side_encryption",
     "aws_sse_kms_key_id": "sse_kms_key_id",
+    "aws_sse_customer_key_base64": "sse_customer_key",
+    "sse_customer_key_base64": "sse_customer_key",
 }
+
+_WITH_CUSTOMER_KEY = frozenset(
+    {
+        "get_object",
+        "head_object",
+        "put_object",
+        "create_multipart_upload",
+        "upload_part",
+        "complete_multipart_upload",
+    }
+)
+"""Requests that need the key of an object."""
 
 _ADDRESSING = ("auto", "path", "virtual")
 _REGION = re.compile(r"(?!-)(?![0-9]+\Z)[A-Za-z0-9-]{1,63}(?<!-)")  # what botocore takes
@@ -84,6 +99,8 @@ class S3Options:
     server_side_encryption: str | None = None
     """``AES256``, ``aws:kms``, …; the bucket's default without it."""
     sse_kms_key_id: str | None = None
+    sse_customer_key: str | None = None
+    """Key of 256 bits, in base64, that every request for an object brings along (SSE-C)."""
 
     def __repr__(self) -> str:
         given = [each.name for each in fields(self) if getattr(self, each.name) != each.default]
@@ -91,10 +108,21 @@ class S3Options:
 
     def mask(self, text: str) -> str:
         """Return ``text`` without the credentials; also those that boto found elsewhere."""
-        for value in (self.secret, self.token, self.key):
+        for value in self.secret_values():
             if value and len(value) >= CHARS_MIN:
                 text = hidden(text, value)
         return masked(text)
+
+    def secret_values(self) -> tuple[str | None, ...]:
+        """Return the values that may never show."""
+        return self.secret, self.token, self.sse_customer_key, self.key
+
+    def object_arguments(self, operation: str) -> dict[str, Any]:
+        """Return the arguments of every request that carries an object, or asks for it."""
+        if self.sse_customer_key is None or operation not in _WITH_CUSTOMER_KEY:
+            return {}
+        # botocore adds the hash of the key.
+        return {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": base64.b64decode(self.sse_customer_key)}
 
     def write_arguments(self) -> dict[str, Any]:
         """Return the arguments of every request that makes an object."""
@@ -125,6 +153,8 @@ def parse_s3_options(options: Mapping[Any, Any]) -> S3Options:
         problems.append("storage option token needs key and secret")
     if values.get("anon") and values.keys() & {"key", "profile"}:
         problems.append("storage option anon excludes key, secret, token and profile")
+    if "sse_customer_key" in values and values.keys() & {"server_side_encryption", "sse_kms_key_id"}:
+        problems.append("storage option sse_customer_key excludes server_side_encryption and sse_kms_key_id")
     if problems:
         raise InvalidInputError(problems, kind="invalid-storage-option")
     return S3Options(**values)
@@ -165,6 +195,8 @@ def _value(name: str, text: str, problems: list[str]) -> Any:
             if text.lower() not in _ADDRESSING:
                 problems.append(f"storage option {name} must be one of {', '.join(_ADDRESSING)}")
             return text.lower()
+        case "sse_customer_key":
+            return own_value("customer-key", name, text, problems)
         case "region":
             if not _REGION.fullmatch(text):
                 problems.append(

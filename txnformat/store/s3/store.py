@@ -382,6 +382,7 @@ class S3Store:
         arguments = {"Bucket": self.bucket, **arguments}
         if key is not None:
             arguments["Key"] = self._full(key)
+        arguments |= self.options.object_arguments(operation)
         if self.options.requester_pays:
             arguments["RequestPayer"] = "requester"
         sent = self._time.now()
