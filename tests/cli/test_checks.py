@@ -17,7 +17,7 @@ from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.store.memory import MemoryStore
 from txnlog import Producer, TxnLog
 from txnlog.cli.doctor.diagnosis import Status
-from txnlog.cli.doctor.environment import UI_MIN, check_java, check_packages, check_python
+from txnlog.cli.doctor.environment import UI_MIN, check_java, check_packages, check_python, check_spark_python
 from txnlog.cli.doctor.log import check_log
 from txnlog.cli.doctor.store import check_clock, check_promises
 
@@ -267,6 +267,25 @@ def test_java_is_asked_for_its_version(tmp_path: Path, version: str, status: Sta
     program.chmod(0o755)
     assert check_java({"JAVA_HOME": str(tmp_path)}).status is status
     assert check_java({"PATH": str(program.parent)}).status is status
+
+
+def test_the_python_that_spark_starts_has_to_have_the_package(tmp_path: Path) -> None:
+    """In an environment that is not activated Spark starts the system's, and does not find the format."""
+    other = tmp_path / "python3"
+    other.write_text("#!/bin/sh\nexit 1\n")
+    other.chmod(0o755)
+    found = check_spark_python({"PATH": str(tmp_path)})
+    assert (found.status, found.found) == (
+        Status.WARNING,
+        f"Spark starts {other}, which does not have txnlog",
+    )
+    assert found.fix is not None
+    assert sys.executable in found.fix
+    ours = {"PATH": str(tmp_path), "PYSPARK_PYTHON": sys.executable}
+    assert check_spark_python(ours).status is Status.OK
+    assert "is not there" in check_spark_python({"PATH": str(tmp_path / "none")}).found
+    other.write_text("#!/nonexistent/program\n")
+    assert "does not run" in check_spark_python({"PATH": str(tmp_path)}).found
 
 
 def test_java_that_is_missing_or_does_not_run(tmp_path: Path) -> None:

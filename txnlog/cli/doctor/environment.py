@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,14 @@ from pathlib import Path
 
 from txnlog.cli.doctor.diagnosis import Area, Check
 
-__all__ = ["UI_MIN", "check_environment", "check_java", "check_packages", "check_python"]
+__all__ = [
+    "UI_MIN",
+    "check_environment",
+    "check_java",
+    "check_packages",
+    "check_python",
+    "check_spark_python",
+]
 
 AREA = Area("environment")
 PYTHON_MIN = (3, 11)
@@ -35,6 +43,7 @@ def check_environment(root: str | None) -> list[Check]:
     if _version("pyspark") is not None:
         checks.append(check_java(os.environ))
         checks.append(_check_registration())
+        checks.append(check_spark_python(os.environ))
     return checks
 
 
@@ -131,6 +140,30 @@ def _check_registration() -> Check:
         fix = "install the package into the Python that Spark runs: pip install txnlog"
         return AREA.problem("data source", found, fix)
     return AREA.ok("data source", 'format("txnlog") registers itself')
+
+
+def check_spark_python(environment: Mapping[str, str]) -> Check:
+    """Return the check of the Python that Spark starts: ``PYSPARK_PYTHON``'s, else ``python3`` on the PATH."""
+    name = environment.get("PYSPARK_PYTHON") or "python3"
+    program = shutil.which(name, path=environment.get("PATH"))
+    fix = f"activate this environment, or: export PYSPARK_PYTHON={shlex.quote(sys.executable)}"
+    if program is None:
+        return AREA.warning("spark python", f"Spark starts {name}, which is not there", fix)
+    code = "import sys; from importlib.util import find_spec; sys.exit(find_spec('pyspark_txnlog') is None)"
+    try:
+        done = subprocess.run(
+            [Path(program).absolute(), "-c", code],
+            cwd=Path(program).parent,  # the checkout as the current directory would count as installed
+            env={**environment},
+            capture_output=True,
+            check=False,
+            timeout=JAVA_SECONDS_MAX,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return AREA.warning("spark python", f"{program} does not run: {error}", fix)
+    if done.returncode:
+        return AREA.warning("spark python", f"Spark starts {program}, which does not have txnlog", fix)
+    return AREA.ok("spark python", program)
 
 
 def _version(package: str) -> str | None:
