@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -157,14 +158,16 @@ def test_the_container_runs_commands_that_work_and_end_when_it_is_stopped(tmp_pa
         [*program, *parts.command],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env={**os.environ, "TXNLOG_ROOT": str(tmp_path / "log")},
+        env={**os.environ, "TXNLOG_ROOT": str(tmp_path / "log"), "PYTHONUNBUFFERED": ""},
         text=True,
     ) as service:
         assert service.stdout is not None
-        first = service.stdout.readline()
+        shown, _, _ = select.select([service.stdout], [], [], 120)  # before the next round, a minute later
+        first = service.stdout.readline() if shown else "nothing: "
         service.send_signal(signal.SIGTERM)
         rest = service.communicate()[0]
     assert service.returncode == 0, first + rest
+    assert shown, first + rest
 
 
 def test_a_new_user_finds_the_commands_that_are_tried_with_each_wheel() -> None:
