@@ -67,7 +67,7 @@ def with_course(
 
     Passed on: ``topics`` (the other name by each name), ``place``, ``kafka`` (properties of the client), and the options by their names.
     """
-    options = [
+    options: list[Callable[[Command], Command]] = [
         click.argument("topics", nargs=-1, required=True, metavar="TOPIC[=OTHER]...", callback=_parse_topics),
         with_place,
         _with_brokers,
