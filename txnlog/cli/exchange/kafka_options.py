@@ -1,4 +1,4 @@
-"""What ``import kafka`` and ``export kafka`` have in common: arguments, options, and how the work is shown."""
+"""Arguments, options and progress that ``import kafka`` and ``export kafka`` share."""
 
 from __future__ import annotations
 
