@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -15,7 +16,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from txnformat.client import driver
 from txnformat.client.background import Background
 from txnformat.client.committer import UNSENT_MAX
 from txnformat.clock import Instant, SystemClock
@@ -399,8 +399,12 @@ def test_several_reads_at_once_have_threads_only_where_a_read_waits(
     others = TxnLog.create(str(tmp_path / "log"))
     log = TxnLog.open(LatencyStore(open_store(str(tmp_path / "log")), round_trip_ms))
     pools: list[int] = []
-    usual = driver.ThreadPoolExecutor
-    monkeypatch.setattr(driver, "ThreadPoolExecutor", lambda threads: pools.append(threads) or usual(threads))
+
+    def pool(threads: int) -> ThreadPoolExecutor:
+        pools.append(threads)
+        return ThreadPoolExecutor(threads)
+
+    monkeypatch.setattr("txnformat.client.driver.ThreadPoolExecutor", pool)
     for _ in range(9):
         others.committer.commit(_intent(others))
     assert log.refresh().entry == 9
