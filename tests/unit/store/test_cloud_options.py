@@ -128,9 +128,7 @@ def test_no_value_shows() -> None:
     store = open_store("az://container/log", storage_options=options)
     again = pickle.loads(pickle.dumps(store))
     assert isinstance(again, AzureStore)
-    assert again.options == AzureOptions(
-        account_name="account", account_key=KEY, encryption_key=CUSTOMER_KEY
-    )
+    assert again.options == AzureOptions(account_name="account", account_key=KEY, encryption_key=CUSTOMER_KEY)
     for shown in (repr(store), repr(again.options), store.url, again.place):
         assert KEY not in shown
         assert CUSTOMER_KEY not in shown
