@@ -76,7 +76,7 @@ class KeySource:
             raise _unusable("is no class with the methods wrap and unwrap")
         try:
             client: KeyClient = found(self.config)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # whatever the class raises
             raise _unusable(f"cannot be made: {type(error).__name__}") from None
         return client
 

@@ -130,6 +130,9 @@ class SealedStore(WrappedStore):
                 if attempt == 1 and not ring.has(generation):
                     self.forget_keys()
                     ring = self.ring()
+                if not ring.has(generation):
+                    missing = f"the key ring under {KEYS_PREFIX} has no key of generation {generation}"
+                    raise self._not_authentic(key, EnvelopeError(missing))
                 cipher = ObjectCipher(ring.key(generation), key)
             try:
                 return read(cipher)
