@@ -375,8 +375,8 @@ class TxnLog(LogReads):
     def rotate_key(self, *, master: bool = False) -> int:
         """Give an encrypted log a new data key, or wrap its data keys by the newest master key.
 
-        Nothing is written anew: what is there stays sealed with the key that it was sealed with, which stays in the key ring. Processes that have the log open seal with the new data key once they
-        meet an object that was sealed with it, or open the log again.
+        Nothing is written anew: what is there stays encrypted with the key that it was written with, which stays in the key ring. Processes that have the log open use the new data key once they
+        meet an object that was written with it, or open the log again.
 
         Parameters
         ----------

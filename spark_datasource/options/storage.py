@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from spark_datasource.options.hadoop import PREFIXES, HadoopSettings
 from txnformat.errors import InvalidInputError
 from txnformat.store.base import ObjectStore
+from txnformat.store.encrypted.key_client import key_source
 from txnformat.store.open import LOCAL_OPTION, REMOTE, follows_symlinks, open_store
 from txnformat.store.options import same_endpoint
-from txnformat.store.sealed.key_client import key_source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -29,7 +29,7 @@ __all__ = [
     "ObjectStore",
     "ObjectWriter",
     "check_range",
-    "is_sealed",
+    "is_encrypted",
     "list_each",
     "lists_by_scanning",
     "make_durable",
@@ -212,9 +212,9 @@ def range_of(store: ObjectStore, key: str, start: int, length: int, size: int) -
     return found
 
 
-def is_sealed(store: ObjectStore) -> bool:
+def is_encrypted(store: ObjectStore) -> bool:
     """Return whether a store encrypts what it is given: nobody but its clients can read its objects."""
-    return bool(getattr(store, "is_sealed", False))
+    return bool(getattr(store, "is_encrypted", False))
 
 
 def rotate_key(store: ObjectStore, *, master: bool) -> int:

@@ -16,10 +16,10 @@ from txnformat.clock import Clock
 from txnformat.errors import InvalidInputError, UnsupportedStoreError, repr_of
 from txnformat.forking import renewed
 from txnformat.store.base import ObjectStore
+from txnformat.store.encrypted.key_client import KeySource, key_source
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.options import shown_name
-from txnformat.store.sealed.key_client import KeySource, key_source
 from txnformat.store.secrets import masked
 
 __all__ = [
@@ -88,12 +88,12 @@ def open_store(
     _check_no_mount(text)
     source, storage_options = key_source(storage_options or {})
     store = _open_plain(location, text, clock, storage_options)
-    return store if source is None else _sealed(store, source)
+    return store if source is None else _encrypted(store, source)
 
 
-def _sealed(store: ObjectStore, source: KeySource) -> ObjectStore:
+def _encrypted(store: ObjectStore, source: KeySource) -> ObjectStore:
     try:
-        module = import_module("txnformat.store.sealed.store")
+        module = import_module("txnformat.store.encrypted.store")
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("cryptography"):
             raise
@@ -101,7 +101,7 @@ def _sealed(store: ObjectStore, source: KeySource) -> ObjectStore:
             "an encrypted log needs a package that is not installed: cryptography",
             hint="pip install 'txnlog[encryption]' for the Python that runs this; for Spark on its executors, too",
         ) from None
-    found: ObjectStore = module.SealedStore(store, source)
+    found: ObjectStore = module.EncryptedStore(store, source)
     return found
 
 

@@ -11,7 +11,7 @@ from txnformat.store.base import (
     ObjectInfo,
     ObjectStore,
     ObjectWriter,
-    is_sealed,
+    is_encrypted,
     list_each,
     lists_by_scanning,
     make_durable,
@@ -71,9 +71,9 @@ class WrappedStore(ObjectStore):
         )
 
     @property
-    def is_sealed(self) -> bool:
-        """See :func:`~txnformat.store.base.is_sealed`."""
-        return is_sealed(self._inner)
+    def is_encrypted(self) -> bool:
+        """See :func:`~txnformat.store.base.is_encrypted`."""
+        return is_encrypted(self._inner)
 
     def head(self, key: str) -> ObjectInfo | None:
         return self._request(RequestKind.HEAD, key, lambda: self._inner.head(key))

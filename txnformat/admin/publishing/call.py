@@ -44,7 +44,7 @@ from txnformat.errors import (
 from txnformat.protocol.unembedding import topics_embedded
 from txnformat.reading.compacting import Source
 from txnformat.reading.sealed import SidecarCache
-from txnformat.store.base import is_sealed
+from txnformat.store.base import is_encrypted
 from txnformat.types import TopicPartition
 from txnformat.views.manifests import Manifest, write_manifest
 from txnformat.views.shown import PartOf, ShownTopic, shown_at
@@ -60,7 +60,7 @@ _T = TypeVar("_T")
 
 def view_of(name: str, committer: Committer, known: KnownTables, *, rebuild: bool) -> View:
     """Return a format. Raises InvalidInputError of kinds ``no-pyiceberg`` and ``view-of-encrypted-log``."""
-    if is_sealed(committer.store):
+    if is_encrypted(committer.store):
         raise InvalidInputError(
             "an encrypted log cannot be published: other engines cannot open its files",
             kind="view-of-encrypted-log",
@@ -411,11 +411,11 @@ def _held_back(first: HeldBack, possible: int, why: str) -> ConflictError:
 def _held(state: LogState, shown: ShownTopic, key: str, reason: str) -> HeldBack:
     """Return why a file holds later entries back."""
     file = shown.files[key]
-    if LIFECYCLE not in state.features.reader and file.is_sealed:
+    if LIFECYCLE not in state.features.reader and file.is_encrypted:
         waits_for = "txnlog upgrade, which allows that files are written anew"
-    elif file.is_sealed and shown.compacted_only:
+    elif file.is_encrypted and shown.compacted_only:
         waits_for = "a compaction of the topic: txnlog compact, or txnlog maintain all"
-    elif file.is_sealed:
+    elif file.is_encrypted:
         waits_for = "other processes have ended their compactions"
     else:
         waits_for = f"the end of {_oldest_open(state, shown.topic)}"

@@ -13,7 +13,7 @@ from txnformat.core.wire.typed import Typed, check_version, fail
 from txnformat.errors import CorruptDataError, UnsupportedFeatureError
 from txnformat.field_types import Count, LogTime, Positive, Text
 from txnformat.keys import FORMAT_KEY, LATEST_KEY, named_after, parse_condemned_key, parse_probe_key
-from txnformat.store.sealed.documents import ENCRYPTED_FORMAT
+from txnformat.store.encrypted.documents import ENCRYPTED_FORMAT
 
 __all__ = [
     "CONDEMNED_KEYS_MAX",

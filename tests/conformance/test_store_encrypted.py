@@ -9,15 +9,15 @@ import pytest
 
 from txnformat.keys import FORMAT_KEY
 from txnformat.store.base import ObjectInfo, ObjectStore
+from txnformat.store.encrypted.documents import plain_format
+from txnformat.store.encrypted.key_client import KeySource
+from txnformat.store.encrypted.key_file import new_key_file
+from txnformat.store.encrypted.store import EncryptedStore
 from txnformat.store.memory import MemoryStore
-from txnformat.store.sealed.documents import plain_format
-from txnformat.store.sealed.key_client import KeySource
-from txnformat.store.sealed.key_file import new_key_file
-from txnformat.store.sealed.store import SealedStore
 from txnlog_testing.stores.conformance import StoreConformance
 
 
-class _WithoutFormat(SealedStore):
+class _WithoutFormat(EncryptedStore):
     """The suite wants an empty store, and there is no key without ``format.json``."""
 
     def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
@@ -28,7 +28,7 @@ class _WithoutFormat(SealedStore):
             take(info)
 
 
-class TestSealed(StoreConformance):
+class TestEncrypted(StoreConformance):
     races = 3
 
     @pytest.fixture

@@ -62,7 +62,7 @@ class KeySource:
         """Return a key client. Raises InvalidInputError of kind ``invalid-storage-option``."""
         kind, _, rest = self.client.partition(":")
         if kind in ("file", "env"):
-            from txnformat.store.sealed.key_file import KeyFile
+            from txnformat.store.encrypted.key_file import KeyFile
 
             return KeyFile(kind, rest)
         try:

@@ -1,7 +1,7 @@
 """The data keys of an encrypted log, as they are stored: each wrapped by a master key of the key client.
 
 The first one is in ``format.json``, and so made in the same request as the log. Further ones are objects under ``_txnlog/keys/``, created if absent and never
-replaced: their names have a generation of the data key and the number of its wrapping. The newest generation seals; each opens what it has sealed.
+replaced: their names have a generation of the data key and the number of its wrapping. The newest generation encrypts; each opens what it has encrypted.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import os
 from txnformat.errors import StorageError
 from txnformat.keys import FORMAT_KEY, KEYS_PREFIX, parse_ring_key, ring_key
 from txnformat.store.base import CreateOutcome, ObjectStore
-from txnformat.store.object_sizes import SMALL_BYTES_MAX
-from txnformat.store.sealed.documents import (
+from txnformat.store.encrypted.documents import (
     CIPHER,
     ENCRYPTED_FORMAT,
     EncryptedFormat,
@@ -23,8 +22,9 @@ from txnformat.store.sealed.documents import (
     decode_ring,
     encode,
 )
-from txnformat.store.sealed.envelope import KEY_BYTES, DataKey
-from txnformat.store.sealed.key_client import KeyClient, refused
+from txnformat.store.encrypted.envelope import KEY_BYTES, DataKey
+from txnformat.store.encrypted.key_client import KeyClient, refused
+from txnformat.store.object_sizes import SMALL_BYTES_MAX
 
 __all__ = ["KeyRing", "first_format", "missing_key", "read_ring"]
 
@@ -45,7 +45,7 @@ class KeyRing:
 
     @property
     def current(self) -> DataKey:
-        """The key that seals."""
+        """The key that encrypts."""
         return self.key(max(self._newest))
 
     def has(self, generation: int) -> bool:
@@ -84,7 +84,7 @@ class KeyRing:
             raise StorageError(
                 "an object of the log's key ring is damaged",
                 kind="key-missing",
-                hint="restore it from a copy: what was sealed with its key cannot be read without",
+                hint="restore it from a copy: what was encrypted with its key cannot be read without",
                 store=self._store.url,
                 object=key,
             )

@@ -15,7 +15,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec import Meta, Struct
 
-from txnformat.store.sealed.key_client import KeyRefusedError
+from txnformat.store.encrypted.key_client import KeyRefusedError
 
 __all__ = ["KeyFile", "new_key_file"]
 
@@ -42,13 +42,13 @@ class KeyFile:
         return f"KeyFile({self._kind!r}, {self._where!r})"
 
     def wrap(self, key: bytes, context: str) -> tuple[str, bytes]:
-        """See :class:`~txnformat.store.sealed.key_client.KeyClient`."""
+        """See :class:`~txnformat.store.encrypted.key_client.KeyClient`."""
         keys = self._read()
         nonce = os.urandom(_NONCE_BYTES)
         return keys.current, nonce + _cipher(keys, keys.current).encrypt(nonce, key, context.encode())
 
     def unwrap(self, master_key: str, wrapped: bytes, context: str) -> bytes:
-        """See :class:`~txnformat.store.sealed.key_client.KeyClient`."""
+        """See :class:`~txnformat.store.encrypted.key_client.KeyClient`."""
         cipher = _cipher(self._read(), master_key)
         try:
             return cipher.decrypt(wrapped[:_NONCE_BYTES], wrapped[_NONCE_BYTES:], context.encode())

@@ -1,9 +1,9 @@
-"""A store in front of another: what callers hand it is sealed on its way, and opened on its way back.
+"""A store in front of another: what callers hand it is encrypted on its way, and opened on its way back.
 
 In the clear are the names of objects, their sizes (but for a constant for each 64 KiB) and times; ``format.json``, the key ring, and the objects that probe a store.
 
-A sealed store raises nothing but StorageError about keys and damaged objects, as a store does: ``log-not-encrypted``, ``key-refused``, ``key-client-failed``,
-``key-missing``, and ``object-not-authentic`` about an object that was changed, moved or damaged after it was sealed.
+A encrypted store raises nothing but StorageError about keys and damaged objects, as a store does: ``log-not-encrypted``, ``key-refused``, ``key-client-failed``,
+``key-missing``, and ``object-not-authentic`` about an object that was changed, moved or damaged after it was encrypted.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ from txnformat.store.base import (
     list_each,
     range_of,
 )
+from txnformat.store.encrypted.documents import decode_format, plain_format
+from txnformat.store.encrypted.envelope import (
+    CHUNK_BYTES,
+    OVERHEAD_BYTES,
+    ChunkEncryption,
+    EnvelopeError,
+    ObjectCipher,
+    chunks_of,
+    encrypted_size,
+    generation_of,
+    plain_size,
+)
+from txnformat.store.encrypted.key_client import KeySource
+from txnformat.store.encrypted.ring import KeyRing, encrypted_format, first_format, read_ring
 from txnformat.store.object_sizes import NOT_AUTHENTIC
 from txnformat.store.object_sizes import bytes_max as object_bytes_max
 from txnformat.store.open import reopening
-from txnformat.store.sealed.documents import decode_format, plain_format
-from txnformat.store.sealed.envelope import (
-    CHUNK_BYTES,
-    OVERHEAD_BYTES,
-    EnvelopeError,
-    ObjectCipher,
-    Sealing,
-    chunks_of,
-    generation_of,
-    plain_size,
-    sealed_size,
-)
-from txnformat.store.sealed.key_client import KeySource
-from txnformat.store.sealed.ring import KeyRing, encrypted_format, first_format, read_ring
 from txnformat.store.uploads import Writer
 from txnformat.store.wrapped import WrappedStore
 
-__all__ = ["SealedStore"]
+__all__ = ["EncryptedStore"]
 
 
-class SealedStore(WrappedStore):
+class EncryptedStore(WrappedStore):
     """Seals what goes into ``inner``, and opens what comes out. The constructor makes no request.
 
     The key ring is read at the first need: 1 GET and 1 LIST, and 1 GET of a key that is not the first one.
     """
 
-    is_sealed = True
-    """See :func:`~txnformat.store.base.is_sealed`."""
+    is_encrypted = True
+    """See :func:`~txnformat.store.base.is_encrypted`."""
 
     def __init__(self, inner: ObjectStore, source: KeySource) -> None:
         super().__init__(inner)
@@ -71,10 +71,10 @@ class SealedStore(WrappedStore):
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
-        return f"SealedStore({self._inner!r})"
+        return f"EncryptedStore({self._inner!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SealedStore, (self._inner, self._source)
+        return EncryptedStore, (self._inner, self._source)
 
     def reopening(self) -> Callable[[], ObjectStore] | None:
         """Return what makes an equal store in another process; None where that of the store within cannot be made."""
@@ -118,11 +118,11 @@ class SealedStore(WrappedStore):
             finally:
                 self.forget_keys()
 
-    def _sealing(self, key: str) -> ObjectCipher:
+    def _cipher_for(self, key: str) -> ObjectCipher:
         with self._lock:
             return ObjectCipher(self.ring().current, key)
 
-    def _opened(self, key: str, read: Callable[[ObjectCipher], bytes], generation: int) -> bytes:
+    def _decrypted(self, key: str, read: Callable[[ObjectCipher], bytes], generation: int) -> bytes:
         """Return what ``read`` makes of an object; when it fails the ring is read anew: there may be a new key, or another log in this place."""
         for attempt in (1, 2):
             with self._lock:
@@ -166,10 +166,10 @@ class SealedStore(WrappedStore):
         if _is_clear(key):
             return super().get(key, bytes_max)
         most = object_bytes_max(key) if bytes_max is None else bytes_max
-        data = super().get(key, sealed_size(most))
+        data = super().get(key, encrypted_size(most))
         if data is None:
             return None
-        return self._opened(key, lambda cipher: cipher.open(data), self._generation(key, data))
+        return self._decrypted(key, lambda cipher: cipher.decrypt(data), self._generation(key, data))
 
     def _format(self) -> bytes | None:
         """Return ``format.json`` as that of a log without encryption."""
@@ -205,10 +205,10 @@ class SealedStore(WrappedStore):
         first = min(start, max(0, size - 1)) // CHUNK_BYTES
         last = min((start + max(1, length) - 1) // CHUNK_BYTES, chunks_of(size) - 1)
         begin = first * (CHUNK_BYTES + OVERHEAD_BYTES)
-        end = min((last + 1) * (CHUNK_BYTES + OVERHEAD_BYTES), sealed_size(size))
+        end = min((last + 1) * (CHUNK_BYTES + OVERHEAD_BYTES), encrypted_size(size))
         data = super().get_range(key, begin, end - begin)
-        found = self._opened(
-            key, lambda cipher: cipher.open_from(data, first, size), self._generation(key, data)
+        found = self._decrypted(
+            key, lambda cipher: cipher.decrypt_from(data, first, size), self._generation(key, data)
         )
         offset = start - first * CHUNK_BYTES
         return found if len(found) == length and not offset else found[offset : offset + length]
@@ -221,10 +221,10 @@ class SealedStore(WrappedStore):
         if _is_clear(key) and key != FORMAT_KEY:
             return super().create(key, data)
         try:
-            sealed = self._first_format(data) if key == FORMAT_KEY else self._sealing(key).seal(data)
+            encrypted = self._first_format(data) if key == FORMAT_KEY else self._cipher_for(key).encrypt(data)
         except StorageError as error:
             return CreateResult(CreateOutcome.REFUSED, error)  # nothing was sent
-        return super().create(key, sealed)
+        return super().create(key, encrypted)
 
     def _first_format(self, data: bytes) -> bytes:
         _, log_id, _ = decode_format(data)
@@ -232,13 +232,13 @@ class SealedStore(WrappedStore):
         return first_format(self._inner, self._client, log_id)
 
     def put(self, key: str, data: bytes) -> None:
-        super().put(key, data if _is_clear(key) else self._sealing(key).seal(data))
+        super().put(key, data if _is_clear(key) else self._cipher_for(key).encrypt(data))
 
     def open_write(self, key: str) -> ObjectWriter:
         if _is_clear(key):
             return super().open_write(key)
-        cipher = self._sealing(key)
-        return _SealingWriter(super().open_write(key), cipher)
+        cipher = self._cipher_for(key)
+        return _EncryptingWriter(super().open_write(key), cipher)
 
     def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
         found = super().list(prefix, start_after)
@@ -254,28 +254,28 @@ class SealedStore(WrappedStore):
         list_each(self._inner, prefix, opened)
 
 
-class _SealingWriter(Writer):
-    """A streamed upload that is sealed on its way; holds at most two chunks."""
+class _EncryptingWriter(Writer):
+    """A streamed upload that is encrypted on its way; holds at most two chunks."""
 
     def __init__(self, out: ObjectWriter, cipher: ObjectCipher) -> None:
         self._out = out
-        self._sealing = Sealing(cipher)
+        self._cipher_for = ChunkEncryption(cipher)
         self._buffer = bytearray()
         self._closed = False
 
     def write(self, data: bytes | memoryview) -> int:
         view = memoryview(data).cast("B")
-        # The last chunk is sealed as the last one, so a full chunk waits until more follows it.
+        # The last chunk is encrypted as the last one, so a full chunk waits until more follows it.
         for start in range(0, view.nbytes, CHUNK_BYTES):
             self._buffer += view[start : start + CHUNK_BYTES]
             if len(self._buffer) > CHUNK_BYTES:
-                self._out.write(self._sealing.chunk(bytes(self._buffer[:CHUNK_BYTES]), is_last=False))
+                self._out.write(self._cipher_for.chunk(bytes(self._buffer[:CHUNK_BYTES]), is_last=False))
                 del self._buffer[:CHUNK_BYTES]
         return view.nbytes
 
     def close(self) -> None:
         if not self._closed:
-            self._out.write(self._sealing.chunk(bytes(self._buffer), is_last=True))
+            self._out.write(self._cipher_for.chunk(bytes(self._buffer), is_last=True))
             self._closed = True
         self._out.close()
 
@@ -293,4 +293,4 @@ def _plain(info: ObjectInfo) -> ObjectInfo:
 
 
 def _reopened(inner: Callable[[], ObjectStore], source: KeySource) -> ObjectStore:
-    return SealedStore(inner(), source)
+    return EncryptedStore(inner(), source)

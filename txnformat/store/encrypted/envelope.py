@@ -1,4 +1,4 @@
-"""The bytes of a sealed object: chunks, each encrypted and authenticated by AES-256-GCM. Pure.
+"""The bytes of a encrypted object: chunks, each encrypted and authenticated by AES-256-GCM. Pure.
 
 Layout of a chunk, integers big-endian::
 
@@ -15,7 +15,7 @@ Layout of a chunk, integers big-endian::
 
 Everything before the nonce is authenticated with the ciphertext. Each object has keys of its own, derived from a data key of the log, the log's id and the object's
 key: so the bytes of one object never open as another one, nor in another log. The nonce is made of what is encrypted, by a keyed hash: equal bytes of an object are
-sealed equally, so that a request that is repeated stays the same request, and two nonces of an object are equal only if the bytes are.
+encrypted equally, so that a request that is repeated stays the same request, and two nonces of an object are equal only if the bytes are.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ __all__ = [
     "EnvelopeError",
     "ObjectCipher",
     "chunks_of",
+    "encrypted_size",
     "generation_of",
     "plain_size",
-    "sealed_size",
 ]
 
 CHUNK_BYTES = 64 * 1024
@@ -54,14 +54,14 @@ _HEAD = struct.Struct(">4sBBHII16s")
 _NONCE_BYTES = 12
 _TAG_BYTES = 16
 OVERHEAD_BYTES = _HEAD.size + _NONCE_BYTES + _TAG_BYTES
-"""Bytes by which a sealed chunk is longer than what it holds."""
-SEALED_CHUNK_BYTES = CHUNK_BYTES + OVERHEAD_BYTES
+"""Bytes by which a encrypted chunk is longer than what it holds."""
+ENCRYPTED_CHUNK_BYTES = CHUNK_BYTES + OVERHEAD_BYTES
 
 _FIRST = bytes(_TAG_BYTES)
 
 
 class EnvelopeError(ValueError):
-    """Bytes are not what was sealed under this name; the text says what is wrong."""
+    """Bytes are not what was encrypted under this name; the text says what is wrong."""
 
 
 class DataKey:
@@ -93,23 +93,23 @@ def chunks_of(size: int) -> int:
     return max(1, -(-size // CHUNK_BYTES))
 
 
-def sealed_size(size: int) -> int:
-    """Return the bytes of a sealed object that holds so many plain bytes."""
+def encrypted_size(size: int) -> int:
+    """Return the bytes of a encrypted object that holds so many plain bytes."""
     return size + chunks_of(size) * OVERHEAD_BYTES
 
 
 def plain_size(size: int) -> int:
-    """Return how many plain bytes a sealed object of so many bytes holds; 0 of what is no sealed object."""
-    return max(0, size - max(1, -(-size // SEALED_CHUNK_BYTES)) * OVERHEAD_BYTES)
+    """Return how many plain bytes a encrypted object of so many bytes holds; 0 of what is no encrypted object."""
+    return max(0, size - max(1, -(-size // ENCRYPTED_CHUNK_BYTES)) * OVERHEAD_BYTES)
 
 
 def generation_of(data: bytes | memoryview) -> int:
-    """Return which data key sealed a chunk, as it says itself. Raises EnvelopeError."""
+    """Return which data key encrypted a chunk, as it says itself. Raises EnvelopeError."""
     if len(data) < OVERHEAD_BYTES:
         raise EnvelopeError("it is too short")
     magic, version, _, _, generation, _, _ = _HEAD.unpack_from(data)
     if magic != _MAGIC:
-        raise EnvelopeError("it is not sealed")
+        raise EnvelopeError("it is not encrypted")
     if version != _VERSION:
         raise EnvelopeError(f"its envelope has the version {version}, and this txnlog knows {_VERSION}")
     return int(generation)
@@ -124,37 +124,37 @@ class ObjectCipher:
         self._cipher = AESGCM(keys[:KEY_BYTES])
         self._nonces = keys[KEY_BYTES:]
 
-    def seal(self, data: bytes) -> bytes:
-        """Return an object, sealed."""
-        sealing = Sealing(self)
+    def encrypt(self, data: bytes) -> bytes:
+        """Return an object, encrypted."""
+        chunks = ChunkEncryption(self)
         parts = []
         count = chunks_of(len(data))
         view = memoryview(data)
         for index in range(count):
             start = index * CHUNK_BYTES
-            parts.append(sealing.chunk(view[start : start + CHUNK_BYTES], is_last=index == count - 1))
+            parts.append(chunks.chunk(view[start : start + CHUNK_BYTES], is_last=index == count - 1))
         return b"".join(parts)
 
-    def seal_chunk(self, index: int, previous: bytes, data: bytes | memoryview, *, is_last: bool) -> bytes:
-        """Return a chunk, sealed. ``previous``: the tag of the one before it."""
+    def encrypt_chunk(self, index: int, previous: bytes, data: bytes | memoryview, *, is_last: bool) -> bytes:
+        """Return a chunk, encrypted. ``previous``: the tag of the one before it."""
         head = _HEAD.pack(_MAGIC, _VERSION, _LAST if is_last else 0, 0, self._generation, index, previous)
         digest = hmac.new(self._nonces, head, hashlib.sha256)
         digest.update(data)
         nonce = digest.digest()[:_NONCE_BYTES]
         return b"".join((head, nonce, self._cipher.encrypt(nonce, data, head)))
 
-    def open(self, data: bytes) -> bytes:
+    def decrypt(self, data: bytes) -> bytes:
         """Return what a whole object holds. Raises EnvelopeError."""
-        return self.open_from(data, 0, plain_size(len(data)))
+        return self.decrypt_from(data, 0, plain_size(len(data)))
 
-    def open_from(self, data: bytes, first: int, size: int) -> bytes:
+    def decrypt_from(self, data: bytes, first: int, size: int) -> bytes:
         """Return what the chunks from number ``first`` on hold, of an object of ``size`` plain bytes. Raises EnvelopeError."""
         last = chunks_of(size) - 1
         parts: list[bytes] = []
         previous = _FIRST if first == 0 else None
         for index, chunk in enumerate(_split(data), first):
             if generation_of(chunk) != self._generation:
-                raise EnvelopeError("its chunks were sealed with several keys")
+                raise EnvelopeError("its chunks were encrypted with several keys")
             found = _HEAD.unpack_from(chunk)
             flags, place, before = found[1:3], found[5], found[6]
             if flags != (_VERSION, _LAST if index == last else 0) or place != index:
@@ -162,18 +162,21 @@ class ObjectCipher:
             if previous not in (None, before):
                 raise EnvelopeError("a chunk does not follow the one before it")
             head = bytes(chunk[: _HEAD.size])
-            nonce, sealed = chunk[_HEAD.size : _HEAD.size + _NONCE_BYTES], chunk[_HEAD.size + _NONCE_BYTES :]
+            nonce, encrypted = (
+                chunk[_HEAD.size : _HEAD.size + _NONCE_BYTES],
+                chunk[_HEAD.size + _NONCE_BYTES :],
+            )
             try:
-                parts.append(self._cipher.decrypt(nonce, sealed, head))
+                parts.append(self._cipher.decrypt(nonce, encrypted, head))
             except InvalidTag:
                 raise EnvelopeError(
-                    "its bytes, its name or its key are not those that it was sealed with"
+                    "its bytes, its name or its key are not those that it was encrypted with"
                 ) from None
             previous = bytes(chunk[-_TAG_BYTES:])
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-class Sealing:
+class ChunkEncryption:
     """The chunks of one object on their way, in order."""
 
     def __init__(self, cipher: ObjectCipher) -> None:
@@ -182,14 +185,14 @@ class Sealing:
         self._previous = _FIRST
 
     def chunk(self, data: bytes | memoryview, *, is_last: bool) -> bytes:
-        """Return the next chunk, sealed."""
-        sealed = self._cipher.seal_chunk(self._index, self._previous, data, is_last=is_last)
+        """Return the next chunk, encrypted."""
+        encrypted = self._cipher.encrypt_chunk(self._index, self._previous, data, is_last=is_last)
         self._index += 1
-        self._previous = sealed[-_TAG_BYTES:]
-        return sealed
+        self._previous = encrypted[-_TAG_BYTES:]
+        return encrypted
 
 
 def _split(data: bytes) -> Iterator[memoryview]:
     view = memoryview(data)
-    for start in range(0, max(1, len(view)), SEALED_CHUNK_BYTES):
-        yield view[start : start + SEALED_CHUNK_BYTES]
+    for start in range(0, max(1, len(view)), ENCRYPTED_CHUNK_BYTES):
+        yield view[start : start + ENCRYPTED_CHUNK_BYTES]
