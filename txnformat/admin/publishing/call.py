@@ -411,11 +411,11 @@ def _held_back(first: HeldBack, possible: int, why: str) -> ConflictError:
 def _held(state: LogState, shown: ShownTopic, key: str, reason: str) -> HeldBack:
     """Return why a file holds later entries back."""
     file = shown.files[key]
-    if LIFECYCLE not in state.features.reader and file.is_encrypted:
+    if LIFECYCLE not in state.features.reader and file.is_sealed:
         waits_for = "txnlog upgrade, which allows that files are written anew"
-    elif file.is_encrypted and shown.compacted_only:
+    elif file.is_sealed and shown.compacted_only:
         waits_for = "a compaction of the topic: txnlog compact, or txnlog maintain all"
-    elif file.is_encrypted:
+    elif file.is_sealed:
         waits_for = "other processes have ended their compactions"
     else:
         waits_for = f"the end of {_oldest_open(state, shown.topic)}"

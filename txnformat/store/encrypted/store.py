@@ -43,7 +43,7 @@ from txnformat.store.encrypted.ring import KeyRing, encrypted_format, first_form
 from txnformat.store.object_sizes import NOT_AUTHENTIC
 from txnformat.store.object_sizes import bytes_max as object_bytes_max
 from txnformat.store.open import reopening
-from txnformat.store.uploads import Writer
+from txnformat.store.uploads import Writer, writer_ended
 from txnformat.store.wrapped import WrappedStore
 
 __all__ = ["EncryptedStore"]
@@ -238,7 +238,7 @@ class EncryptedStore(WrappedStore):
         if _is_clear(key):
             return super().open_write(key)
         cipher = self._cipher_for(key)
-        return _EncryptingWriter(super().open_write(key), cipher)
+        return _EncryptingWriter(self, key, super().open_write(key), cipher)
 
     def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
         found = super().list(prefix, start_after)
@@ -257,31 +257,43 @@ class EncryptedStore(WrappedStore):
 class _EncryptingWriter(Writer):
     """A streamed upload that is encrypted on its way; holds at most two chunks."""
 
-    def __init__(self, out: ObjectWriter, cipher: ObjectCipher) -> None:
+    def __init__(self, store: EncryptedStore, key: str, out: ObjectWriter, cipher: ObjectCipher) -> None:
+        self._place = store.url, key
         self._out = out
-        self._cipher_for = ChunkEncryption(cipher)
+        self._chunks = ChunkEncryption(cipher)
         self._buffer = bytearray()
         self._closed = False
+        self._ended = False
 
     def write(self, data: bytes | memoryview) -> int:
+        if self._ended:
+            raise writer_ended(*self._place)
         view = memoryview(data).cast("B")
-        # The last chunk is encrypted as the last one, so a full chunk waits until more follows it.
+        # A full chunk waits until more follows it, because the last one is marked as such.
         for start in range(0, view.nbytes, CHUNK_BYTES):
             self._buffer += view[start : start + CHUNK_BYTES]
             if len(self._buffer) > CHUNK_BYTES:
-                self._out.write(self._cipher_for.chunk(bytes(self._buffer[:CHUNK_BYTES]), is_last=False))
+                self._out.write(self._chunks.chunk(bytes(self._buffer[:CHUNK_BYTES]), is_last=False))
                 del self._buffer[:CHUNK_BYTES]
         return view.nbytes
 
     def close(self) -> None:
-        if not self._closed:
-            self._out.write(self._cipher_for.chunk(bytes(self._buffer), is_last=True))
+        if self._closed:
+            return
+        if self._ended:
+            raise writer_ended(*self._place)
+        try:
+            self._out.write(self._chunks.chunk(bytes(self._buffer), is_last=True))
+            self._out.close()
             self._closed = True
-        self._out.close()
+        finally:
+            self.abort()
 
     def abort(self) -> None:
+        self._ended = True
         self._buffer = bytearray()
-        self._out.abort()
+        if not self._closed:
+            self._out.abort()
 
 
 def _is_clear(key: str) -> bool:
