@@ -106,7 +106,6 @@ __all__ = [
     "parse_markers_key",
     "parse_payloads_key",
     "parse_probe_key",
-    "parse_ring_key",
     "parse_runs_key",
     "parse_snapshot_key",
     "parse_table_key",
@@ -114,7 +113,6 @@ __all__ = [
     "payloads_key",
     "place_of",
     "probe_key",
-    "ring_key",
     "sidecar_key",
     "snapshot_key",
     "table_key",
@@ -153,7 +151,6 @@ _BUNDLE = re.compile(r"_txnlog/bundles/([0-9]{20})-([0-9]{20})")
 _PAYLOADS = re.compile(r"_txnlog/payloads/([0-9]{20})-([0-9]{20})")
 _SNAPSHOT = re.compile(rf"_txnlog/snapshots/([0-9]{{20}})-({UUID_PATTERN})")
 _CONDEMNED = re.compile(rf"_txnlog/condemned/([0-9]{{20}})-({UUID_PATTERN})")
-_RING = re.compile(r"_txnlog/keys/([0-9]{10})-([0-9]{10})\.json")
 _PROBE = re.compile(rf"_txnlog/probe/({UUID_PATTERN})")
 _TABLE = re.compile(rf"_txnlog/tables/([0-9]{{20}})-({UUID_PATTERN})\.arrow")
 _DATA = re.compile(
@@ -252,17 +249,6 @@ def parse_boundary_key(key: str) -> int | None:
     """Return the boundary, or None when the key is not a boundary's."""
     match = _BOUNDARY.fullmatch(key)
     return int(match[1]) if match else None
-
-
-def ring_key(generation: int, wrapping: int) -> str:
-    """Return the key of a data key of an encrypted log, as it is wrapped for the nth time (from 0)."""
-    return f"{KEYS_PREFIX}{generation:010d}-{wrapping:010d}.json"
-
-
-def parse_ring_key(key: str) -> tuple[int, int] | None:
-    """Return generation and wrapping of the key of a data key; None of another key."""
-    match = _RING.fullmatch(key)
-    return None if match is None else (int(match[1]), int(match[2]))
 
 
 def probe_key(uuid: str) -> str:

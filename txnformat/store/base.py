@@ -213,7 +213,7 @@ def range_of(store: ObjectStore, key: str, start: int, length: int, size: int) -
 
 
 def is_encrypted(store: ObjectStore) -> bool:
-    """Return whether a store encrypts what it is given: nobody but its clients can read its objects."""
+    """Return whether a store encrypts what it is given: only its clients can read its objects."""
     return bool(getattr(store, "is_encrypted", False))
 
 

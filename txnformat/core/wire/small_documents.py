@@ -98,7 +98,7 @@ def decode_version(data: bytes) -> int:
     if found == ENCRYPTED_FORMAT:
         raise UnsupportedFeatureError(
             "the log is encrypted, and no key was given",
-            kind=LOG_ENCRYPTED,
+            kind="log-encrypted",
             hint="give the storage option key_client that the log was made with",
             object=FORMAT_KEY,
         )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
 
 from txnformat.field_types import Name, Positive, Text
+from txnformat.keys import KEYS_PREFIX
 
 __all__ = [
     "ENCRYPTED_FORMAT",
@@ -18,7 +20,9 @@ __all__ = [
     "decode_format",
     "decode_ring",
     "encode",
+    "parse_ring_key",
     "plain_format",
+    "ring_key",
 ]
 
 ENCRYPTED_FORMAT = 2
@@ -26,17 +30,19 @@ ENCRYPTED_FORMAT = 2
 
 CIPHER = "aes-256-gcm"
 
+_RING_KEY = re.compile(rf"{KEYS_PREFIX}([0-9]{{10}})-([0-9]{{10}})\.json")
+
 
 class WrappedRecord(Struct, frozen=True):
     """A data key, wrapped by a master key."""
 
     check: Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z", description="32 hex digits")]
-    """What tells the data key from others."""
+    """A text that tells the data key from others."""
     generation: Annotated[int, Meta(ge=1, le=2**32 - 1)]
     master_key: Name
     """The master key, as the key client calls it."""
     wrapped: Annotated[bytes, Meta(min_length=1, max_length=16 * 1024)]
-    """In base64: whatever the key client made."""
+    """The key client's answer; base64 in the document."""
 
 
 class EncryptionRecord(Struct, frozen=True):
@@ -100,3 +106,14 @@ def decode_format(data: bytes) -> tuple[int, str, EncryptedFormat | None]:
 def decode_ring(data: bytes) -> RingDocument:
     """Return an object of the key ring. Raises ValueError."""
     return _RING.decode(data)
+
+
+def ring_key(generation: int, wrapping: int) -> str:
+    """Return the key of an object of the key ring: a data key, as it is wrapped for the nth time (from 0)."""
+    return f"{KEYS_PREFIX}{generation:010d}-{wrapping:010d}.json"
+
+
+def parse_ring_key(key: str) -> tuple[int, int] | None:
+    """Return generation and wrapping that a key names; None of another key."""
+    match = _RING_KEY.fullmatch(key)
+    return None if match is None else (int(match[1]), int(match[2]))

@@ -154,7 +154,7 @@ class ObjectCipher:
         previous = _FIRST if first == 0 else None
         for index, chunk in enumerate(_split(data), first):
             if generation_of(chunk) != self._generation:
-                raise EnvelopeError("its chunks were encrypted with several keys")
+                raise EnvelopeError("a chunk was encrypted with another key")
             found = _HEAD.unpack_from(chunk)
             flags, place, before = found[1:3], found[5], found[6]
             if flags != (_VERSION, _LAST if index == last else 0) or place != index:

@@ -15,19 +15,27 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Protocol
 
 from txnformat.errors import InvalidInputError, StorageError
 from txnformat.store.secrets import masked
 
-__all__ = ["CLIENT_OPTION", "CONFIG_OPTION", "KeyClient", "KeyRefusedError", "KeySource", "key_source"]
+__all__ = [
+    "CLIENT_OPTION",
+    "CONFIG_OPTION",
+    "FORMS",
+    "KeyClient",
+    "KeyRefusedError",
+    "KeySource",
+    "key_source",
+    "refused",
+]
 
 CLIENT_OPTION = "key_client"
 CONFIG_OPTION = "key_client_config"
 
 _CLASS = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
-_HINT = "write file:/path/keys.json, env:NAME of a variable, or package.module:Class"
+FORMS = "write file:/path/keys.json, env:NAME of a variable, or package.module:Class"
 
 
 class KeyRefusedError(Exception):
@@ -58,28 +66,6 @@ class KeySource:
     """As the storage option says it."""
     config: str = field(default="", repr=False)
 
-    def make(self) -> KeyClient:
-        """Return a key client. Raises InvalidInputError of kind ``invalid-storage-option``."""
-        kind, _, rest = self.client.partition(":")
-        if kind in ("file", "env"):
-            from txnformat.store.encrypted.key_file import KeyFile
-
-            return KeyFile(kind, rest)
-        try:
-            found = getattr(import_module(kind), rest)
-        except (ImportError, AttributeError) as error:
-            raise _unusable(f"cannot be imported: {type(error).__name__}") from None
-        # A class only: the name of any function, with a text of the caller's choice, would be a way to run anything.
-        if not isinstance(found, type) or not all(
-            callable(getattr(found, name, None)) for name in ("wrap", "unwrap")
-        ):
-            raise _unusable("is no class with the methods wrap and unwrap")
-        try:
-            client: KeyClient = found(self.config)
-        except Exception as error:  # noqa: BLE001  # whatever the class raises
-            raise _unusable(f"cannot be made: {type(error).__name__}") from None
-        return client
-
 
 def key_source(options: Mapping[str, str]) -> tuple[KeySource | None, dict[str, str]]:
     """Return where the key client comes from, None without one, and the options of the store itself.
@@ -100,28 +86,20 @@ def key_source(options: Mapping[str, str]) -> tuple[KeySource | None, dict[str, 
         raise InvalidInputError(
             f"storage option {CONFIG_OPTION} needs {CLIENT_OPTION}, and both are texts",
             kind="invalid-storage-option",
-            hint=_HINT,
+            hint=FORMS,
         )
     kind, _, rest_of = client.partition(":")
     if not rest_of or (kind not in ("file", "env") and not _CLASS.fullmatch(client)):
         raise InvalidInputError(
             f"storage option {CLIENT_OPTION} does not say where keys are",
             kind="invalid-storage-option",
-            hint=_HINT,
+            hint=FORMS,
         )
     if config and kind in ("file", "env"):
         raise InvalidInputError(
-            f"storage option {CONFIG_OPTION} is for a class", kind="invalid-storage-option", hint=_HINT
+            f"storage option {CONFIG_OPTION} is for a class", kind="invalid-storage-option", hint=FORMS
         )
     return KeySource(client, config), rest
-
-
-def _unusable(what: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"the class that the storage option {CLIENT_OPTION} names {what}",
-        kind="invalid-storage-option",
-        hint=_HINT + "; it is needed wherever the log is opened, on executors of Spark, too",
-    )
 
 
 def refused(error: Exception, url: str, master_key: str) -> StorageError:

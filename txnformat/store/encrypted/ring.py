@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from txnformat.errors import StorageError
-from txnformat.keys import FORMAT_KEY, KEYS_PREFIX, parse_ring_key, ring_key
+from txnformat.keys import FORMAT_KEY, KEYS_PREFIX
 from txnformat.store.base import CreateOutcome, ObjectStore
 from txnformat.store.encrypted.documents import (
     CIPHER,
@@ -21,6 +21,8 @@ from txnformat.store.encrypted.documents import (
     decode_format,
     decode_ring,
     encode,
+    parse_ring_key,
+    ring_key,
 )
 from txnformat.store.encrypted.envelope import KEY_BYTES, DataKey
 from txnformat.store.encrypted.key_client import KeyClient, refused

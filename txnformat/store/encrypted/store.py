@@ -39,8 +39,8 @@ from txnformat.store.encrypted.envelope import (
     plain_size,
 )
 from txnformat.store.encrypted.key_client import KeySource
+from txnformat.store.encrypted.key_clients import make_client
 from txnformat.store.encrypted.ring import KeyRing, encrypted_format, first_format, read_ring
-from txnformat.store.object_sizes import NOT_AUTHENTIC
 from txnformat.store.object_sizes import bytes_max as object_bytes_max
 from txnformat.store.open import reopening
 from txnformat.store.uploads import Writer, writer_ended
@@ -61,7 +61,7 @@ class EncryptedStore(WrappedStore):
     def __init__(self, inner: ObjectStore, source: KeySource) -> None:
         super().__init__(inner)
         self._source = source
-        self._client = source.make()
+        self._client = make_client(source)
         self._ring: KeyRing | None = None
         self.renew()
         renew_after_fork(self)
@@ -145,7 +145,7 @@ class EncryptedStore(WrappedStore):
     def _not_authentic(self, key: str, error: EnvelopeError) -> StorageError:
         return StorageError(
             "an object of the encrypted log does not open",
-            kind=NOT_AUTHENTIC,
+            kind="object-not-authentic",
             hint="it was changed, moved or damaged after it was written: restore it from a copy; txnlog verify lists all that is damaged",
             store=self.url,
             object=key,
