@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-__all__ = ["Vault"]
+__all__ = ["Vault", "made"]
 
 
 class Vault:
@@ -26,3 +26,11 @@ class Vault:
             raise self.failure
         self.asked.append(f"{self._config} {master_key} {context}")
         return bytes(one ^ 0x5A for one in wrapped)
+
+
+def made(config: str) -> Vault:
+    """Return a key client; is none itself."""
+    raise AssertionError(config)
+
+
+made.wrap = made.unwrap = Vault.wrap  # type: ignore[attr-defined]  # as if it were one

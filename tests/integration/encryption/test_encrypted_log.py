@@ -24,7 +24,7 @@ from tests.killing.rounds import run_history
 from tests.killing.workers import Nursery
 from txnformat import keys
 from txnformat.errors import StorageError, UnsupportedFeatureError
-from txnformat.store.base import ObjectStore, is_encrypted
+from txnformat.store.base import ObjectStore, is_encrypted, list_each
 from txnformat.store.encrypted.key_client import KeySource
 from txnformat.store.encrypted.key_file import new_key_file
 from txnformat.store.encrypted.store import EncryptedStore
@@ -40,6 +40,7 @@ from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 def test_no_object_of_a_log_shows_what_was_written(root: Path, log: TxnLog, options: dict[str, str]) -> None:
     """Rows in entries and in files, groups, seals, compacted files, erasures, snapshots, batch tables: all of it."""
     log.upgrade()
+    log.rotate_key()
     for first in range(0, 20, 2):
         send(log, first, 2)
     send(log, 20, 30_000, embed_bytes=0)
@@ -67,6 +68,10 @@ def test_no_object_of_a_log_shows_what_was_written(root: Path, log: TxnLog, opti
     found = {info.key: again.get(info.key, 2**30) or b"" for info in again.list("")}
     sizes = {info.key: info.size for info in again.list("") if info.key != keys.FORMAT_KEY}
     assert all(len(found[key]) == size for key, size in sizes.items())
+    assert any(key.startswith(keys.KEYS_PREFIX) for key in raw)
+    each: list[str] = []
+    list_each(again, "", lambda info: each.append(info.key))
+    assert sorted(each) == sorted(found)
     assert found.keys() == {key for key in raw if not key.startswith(keys.KEYS_PREFIX)}
     assert sum(CANARY.encode() in data for data in found.values()) > 50  # it is there to be found
 

@@ -24,6 +24,7 @@ from tests.integration.encryption.rows import (
 from txnformat import keys
 from txnformat.errors import InvalidInputError, StorageError
 from txnformat.store.encrypted.key_client import KeyRefusedError, KeySource
+from txnformat.store.encrypted.key_file import KeyFile
 from txnformat.store.encrypted.store import EncryptedStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.object_sizes import NOT_AUTHENTIC
@@ -100,6 +101,10 @@ def test_a_log_that_was_made_anew_in_its_place_is_seen(
     with TxnLog.create(root, storage_options=options) as other:
         other.create_topic("t", TOPIC)
         send(other, 5)
+    assert store.get(keys.FORMAT_KEY) is not None
+    assert store.create("_txnlog/boundary/new", b"x").outcome == "created"
+    assert open_store(root, storage_options=options).get("_txnlog/boundary/new") == b"x"
+    store.delete("_txnlog/boundary/new")
     with TxnLog.open(store) as again:
         assert numbers(again) == [5]
 
@@ -144,6 +149,7 @@ def test_a_key_client_of_your_own(root: Path, monkeypatch: pytest.MonkeyPatch) -
         ({"key_client": "os:no_such_class"}, "cannot be imported"),
         ({"key_client": "os:system", "key_client_config": "SECRET"}, "no class with the methods"),
         ({"key_client": "collections:Counter"}, "no class with the methods"),
+        ({"key_client": "tests.integration.encryption.key_vault:made"}, "no class with the methods"),
         ({"key_client": "env:X", "KEY_CLIENT": "env:Y"}, "given twice"),
         ({"key_client": 3}, "are texts"),
     ],
@@ -156,3 +162,11 @@ def test_options_that_name_no_key_client_are_told_without_their_values(
     assert caught.value.kind == "invalid-storage-option"
     assert said in str(caught.value)
     assert "SECRET" not in str(caught.value)
+
+
+def test_a_wrapped_key_opens_in_its_context_only(key_file: Path) -> None:
+    client = KeyFile("file", str(key_file))
+    name, wrapped = client.wrap(b"k" * 32, "one log")
+    assert client.unwrap(name, wrapped, "one log") == b"k" * 32
+    with pytest.raises(KeyRefusedError):
+        client.unwrap(name, wrapped, "another log")

@@ -130,6 +130,12 @@ def test_no_nonce_comes_again_unless_the_bytes_are_the_same() -> None:
     assert cipher("other").encrypt(b"a")[32:] != cipher().encrypt(b"a")[32:]
 
 
+def test_a_later_version_is_told() -> None:
+    data = cipher().encrypt(b"rows")
+    with pytest.raises(EnvelopeError, match="version 2"):
+        cipher().decrypt(data[:4] + b"\2" + data[5:])
+
+
 def test_a_data_key_shows_nothing_and_stays_here() -> None:
     assert "k" * 32 not in repr(KEY)
     with pytest.raises(TypeError):
@@ -141,6 +147,8 @@ def test_a_part_opens_alone_and_only_in_its_place() -> None:
     encrypted = cipher().encrypt(WHOLE)
     middle = encrypted[ENCRYPTED_CHUNK : 3 * ENCRYPTED_CHUNK]
     assert cipher().decrypt_from(middle, 1, len(WHOLE)) == WHOLE[CHUNK_BYTES : 3 * CHUNK_BYTES]
+    with pytest.raises(EnvelopeError):  # alone it follows nothing
+        cipher().decrypt_from(middle[:ENCRYPTED_CHUNK], 2, len(WHOLE))
     for first, size in ((0, len(WHOLE)), (2, len(WHOLE)), (1, 3 * CHUNK_BYTES)):
         with pytest.raises(EnvelopeError):
             cipher().decrypt_from(middle, first, size)
