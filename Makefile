@@ -198,9 +198,9 @@ memory:  ## Write 4 GiB in one transaction, by buffer, and report the memory it 
 
 ##@ Documentation
 
-docs:  ## Build the documentation site in site/; a link that leads nowhere fails it (ARGS="--repository URL" links to one)
+docs:  ## Build the documentation site of this version in site/VERSION, with a list of those that are there; a link that leads nowhere fails it (ARGS="--repository URL" links to one)
 	@$(RUN) -m scripts.docs_site $(ARGS)
-	@echo 'open site/index.html; with search: .venv/bin/python -m http.server --bind 127.0.0.1 --directory site'
+	@echo 'open site/index.html; with search and versions: .venv/bin/python -m http.server --bind 127.0.0.1 --directory site'
 
 changelog:  ## Show what the next release will say; VERSION=0.2.0 writes it into CHANGELOG.md
 	@$(RUN) -m towncrier build $(if $(VERSION),--yes --version $(VERSION),--draft --version next)

@@ -3,12 +3,17 @@
 The pages are those of docs/ and some of the checkout's root, as the site needs them, in a temporary directory; Zensical
 makes the site of it, and mkdocstrings the API reference. mkdocs.yml has the settings and the order of the pages. A page
 without a place, a link that leads nowhere, and an address at another host fail the build.
+
+Each version has a folder of its own, ``site/0.1.0``. ``site/versions.json`` lists the folders that are there, and the theme shows the list at the
+top of each page, where a server delivers them; ``site/index.html`` leads to the newest one, and shows the list to readers of a disk.
 """
 
 from __future__ import annotations
 
 import argparse
 import fnmatch
+import html
+import json
 import os
 import re
 import shutil
@@ -21,7 +26,9 @@ from typing import Any
 
 import yaml
 
-__all__ = ["PAGES", "build", "main", "pages_of"]
+from txnformat.version import __version__
+
+__all__ = ["PAGES", "build", "list_versions", "main", "pages_of"]
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -43,6 +50,21 @@ DECISIONS = "internals/adr"
 _LINK = re.compile(r"\[([^\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 _FENCE = re.compile(r"^( *`{3,}\w+) .+$", re.MULTILINE)
 _FOREIGN = re.compile(rb"https://(?:unpkg\.com|cdn\.jsdelivr\.net)/[\w@./+-]+")
+_VERSION = re.compile(r"\d+(?:\.\d+)*(?:[.-]?[a-z]+\d*)?")
+_CHOICE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>txnlog: versions of the documentation</title>
+<body style="font: 1.1rem/1.6 system-ui, sans-serif; margin: 3rem auto; max-width: 40rem; padding: 0 1rem">
+<h1>txnlog</h1>
+<p>Versions of the documentation, the newest first:</p>
+<ul>
+{rows}
+</ul>
+<script>if (location.protocol.startsWith("http")) location.replace("{newest}/index.html")</script>
+"""
 _WIDE = re.compile(r"^(?:# )(.+)$", re.MULTILINE)
 
 
@@ -191,15 +213,62 @@ def _fetch_nothing(site: Path) -> None:
         )
 
 
+def list_versions(site: Path) -> list[str]:
+    """Write the list of the versions that are there, and the page that leads to the newest one.
+
+    Parameters
+    ----------
+    site : Path
+        The folder of the versions; one without an ``index.html`` does not count.
+
+    Returns
+    -------
+    list of str
+        Their names, the newest first.
+    """
+    found = sorted(
+        (path.parent.name for path in site.glob("*/index.html") if _VERSION.fullmatch(path.parent.name)),
+        key=_age,
+        reverse=True,
+    )
+    listed = [
+        {"version": name, "title": name, "aliases": ["latest"] if name == found[0] else []} for name in found
+    ]
+    (site / "versions.json").write_text(json.dumps(listed), encoding="utf-8")
+    rows = "\n".join(
+        f'<li><a href="{html.escape(name)}/index.html">{html.escape(name)}</a></li>' for name in found
+    )
+    (site / "index.html").write_text(_CHOICE.format(rows=rows, newest=found[0]), encoding="utf-8")
+    return found
+
+
+def _age(version: str) -> tuple[tuple[int, ...], bool, str]:
+    """Return what versions are sorted by; 0.2.0rc1 is older than 0.2.0."""
+    numbers = re.match(r"[\d.]+", version)
+    assert numbers is not None
+    rest = version[numbers.end() :]
+    return tuple(int(part) for part in numbers[0].split(".") if part), not rest, rest
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Build it, and say what is wrong."""
     parser = argparse.ArgumentParser(description="Build the documentation site.")
     parser.add_argument(
-        "--site", type=Path, default=ROOT / "site", help="where it goes; what is there is deleted"
+        "--site",
+        type=Path,
+        default=ROOT / "site",
+        help="where the folders of the versions are; other versions stay, the folder of this one is deleted",
+    )
+    parser.add_argument(
+        "--version", default=__version__, help=f"name of the folder; {__version__} without it"
     )
     parser.add_argument("--repository", help="address of a public repository that the pages link to")
     given = parser.parse_args(arguments)
-    done = build(given.site, repository=given.repository)
+    if not _VERSION.fullmatch(given.version):
+        parser.error(f"{given.version!r} is no version, such as 0.2.0 or 0.2.0rc1")
+    done = build(given.site / given.version, repository=given.repository)
+    if done.returncode == 0:
+        list_versions(given.site)
     print(done.stdout + done.stderr, file=sys.stderr if done.returncode else sys.stdout)
     return done.returncode
 

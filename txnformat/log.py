@@ -244,7 +244,7 @@ class TxnLog(LogReads):
         timestamp_column : str, optional
             The column that is the records' time; log time of the append without one.
         settings : mapping of str to int or str, optional
-            Settings by name, such as ``{"retention.ms": 604_800_000}`` (docs/upkeep.md). The log needs :meth:`upgrade` for them.
+            Settings by name, such as ``{"retention.ms": 604_800_000}`` (docs/operate.md). The log needs :meth:`upgrade` for them.
         exist_ok : bool
             Return a topic that exists already, if it has the same schema, columns and partition count, or began with
             them; its settings stay.
@@ -323,7 +323,7 @@ class TxnLog(LogReads):
             Column to its new type: int8 to int16 to int32 to int64, float32 to float64, decimals with no fewer digits
             before and after the point. Key columns stay.
         settings : mapping of str to int or str, optional
-            Settings by name, such as ``{"retention.ms": 604_800_000}`` (docs/upkeep.md); others stay.
+            Settings by name, such as ``{"retention.ms": 604_800_000}`` (docs/operate.md); others stay.
         unset : sequence of str, optional
             Names of settings that are to be as by default.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.store.memory import MemoryStore
 from txnlog import Producer, TxnLog
 from txnlog.cli.doctor.diagnosis import Status
-from txnlog.cli.doctor.environment import check_java, check_packages, check_python
+from txnlog.cli.doctor.environment import UI_MIN, check_java, check_packages, check_python, check_spark_python
 from txnlog.cli.doctor.log import check_log
 from txnlog.cli.doctor.store import check_clock, check_promises
 
@@ -219,6 +220,8 @@ def test_a_slow_store_is_told(delay_ms: int, status: Status) -> None:
         ({"pyarrow": "26.0"}, "abfss://c@a.dfs.core.windows.net/log", {"obstore"}, set()),
         ({"pyarrow": "26.0"}, "az://c/log", {"obstore"}, set()),
         ({"pyarrow": "26.0"}, "/data/log", set(), set()),
+        ({"pyarrow": "26.0", "starlette": "0.39.2", "uvicorn": "0.54.0"}, None, set(), {"ui"}),
+        ({"pyarrow": "26.0", "starlette": "1.10.0", "uvicorn": "0.30.0"}, None, set(), set()),
     ],
 )
 def test_packages(versions: dict[str, str], root: str | None, problems: set[str], warnings: set[str]) -> None:
@@ -226,6 +229,26 @@ def test_packages(versions: dict[str, str], root: str | None, problems: set[str]
     assert {check.name for check in checks if check.status is Status.PROBLEM} == problems
     assert {check.name for check in checks if check.status is Status.WARNING} == warnings
     assert all(check.fix for check in checks if check.status is not Status.OK)
+
+
+@pytest.mark.parametrize(
+    ("versions", "found"),
+    [
+        ({"starlette": "1.10.0", "uvicorn": "0.54.0"}, "txnlog ui runs: starlette 1.10.0, uvicorn 0.54.0"),
+        ({"starlette": "1.10.0"}, "not installed; txnlog ui needs it: pip install 'txnlog[ui]'"),
+        ({}, "not installed; txnlog ui needs it: pip install 'txnlog[ui]'"),
+    ],
+)
+def test_whether_the_page_can_be_served_is_said(versions: dict[str, str], found: str) -> None:
+    (check,) = (each for each in check_packages(versions.get, None) if each.name == "ui")
+    assert (check.found, check.fix) == (found, None)
+
+
+def test_the_oldest_versions_that_doctor_asks_for_are_those_of_the_package() -> None:
+    config = configparser.ConfigParser()
+    config.read(Path(__file__).resolve().parents[2] / "setup.cfg", encoding="utf-8")
+    bounds = [line for line in config["options.extras_require"]["ui"].splitlines() if line]
+    assert bounds == [f"{name}>={'.'.join(map(str, oldest))}" for name, oldest in UI_MIN.items()]
 
 
 def test_python() -> None:
@@ -244,6 +267,25 @@ def test_java_is_asked_for_its_version(tmp_path: Path, version: str, status: Sta
     program.chmod(0o755)
     assert check_java({"JAVA_HOME": str(tmp_path)}).status is status
     assert check_java({"PATH": str(program.parent)}).status is status
+
+
+def test_the_python_that_spark_starts_has_to_have_the_package(tmp_path: Path) -> None:
+    """In an environment that is not activated Spark starts the system's, and does not find the format."""
+    other = tmp_path / "python3"
+    other.write_text("#!/bin/sh\nexit 1\n")
+    other.chmod(0o755)
+    found = check_spark_python({"PATH": str(tmp_path)})
+    assert (found.status, found.found) == (
+        Status.WARNING,
+        f"Spark starts {other}, which does not have txnlog",
+    )
+    assert found.fix is not None
+    assert sys.executable in found.fix
+    ours = {"PATH": str(tmp_path), "PYSPARK_PYTHON": sys.executable}
+    assert check_spark_python(ours).status is Status.OK
+    assert "is not there" in check_spark_python({"PATH": str(tmp_path / "none")}).found
+    other.write_text("#!/nonexistent/program\n")
+    assert "does not run" in check_spark_python({"PATH": str(tmp_path)}).found
 
 
 def test_java_that_is_missing_or_does_not_run(tmp_path: Path) -> None:

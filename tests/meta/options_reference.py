@@ -41,7 +41,7 @@ spark.read.format("txnlog").option("topic", "orders").option("isolation", "snaps
 Names of options of Spark are case-insensitive. An unknown option is an error that names the nearest known one; an
 option with an empty value is an error, too: leave it out for its default. Pages with examples: [read](spark-read.md),
 [write](spark-write.md), [streams](spark-streams.md). `storage.<name>`, with every read and write, says how to reach
-the store ([names](storage.md#s3-in-python)). Settings of topics are in [retention](upkeep.md#retention).
+the store ([names](storage.md#s3-in-python)). Settings of topics are in [retention](operate.md#retention).
 """
 
 

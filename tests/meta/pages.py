@@ -16,8 +16,6 @@ PYTHON_PAGES = (
     "docs/open-transactions.md",
     "docs/operate.md",
     "docs/produce.md",
-    "docs/schemas.md",
-    "docs/subscriptions.md",
     "docs/troubleshoot.md",
 )
 """Pages with blocks of Python, none of which needs Spark."""
@@ -28,7 +26,6 @@ SPARK_PAGES = (
     "docs/spark-read.md",
     "docs/spark-write.md",
     "docs/spark-streams.md",
-    "docs/spark-transactions.md",
     "docs/from-delta.md",
     "docs/from-kafka.md",
 )

@@ -103,7 +103,7 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "decoded sidecars that a process keeps for its next reads of a log": (
         "txnformat.reading.sealed:KEPT_BYTES",
     ),
-    "entries with [rows in them](../upkeep.md#small-transactions) that a process writes before it seals": (
+    "entries with [rows in them](../operate.md#small-transactions) that a process writes before it seals": (
         "txnformat.client.committer:SEAL_PAYLOADS",
         "txnformat.client.committer:SEAL_PAYLOAD_BYTES",
     ),

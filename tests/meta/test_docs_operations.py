@@ -1,4 +1,4 @@
-"""Pages for operators and docs/databricks.md name what the code has, and docs/troubleshoot.md every failure that is not bad input."""
+"""Pages for operators and docs/engines.md name what the code has, and docs/troubleshoot.md every failure that is not bad input."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ import pytest
 from tests.meta.cli_reference import commands
 from tests.meta.kinds import KINDS, PACKAGES
 from tests.meta.markdown import ROOT, codes, prose, section, tables
-from tests.meta.pages import text_of_pages
+from tests.meta.pages import page, text_of_pages
 from txnformat.admin.maintenance import METRICS as UPKEEP
 from txnformat.admin.metrics import METRICS
+from txnformat.errors import UnsupportedStoreError
+from txnformat.store.open import open_store
 from txnformat.verify.report import ProblemKind
 
-OPERATIONS = text_of_pages("operate", "upkeep", "troubleshoot")
-DATABRICKS = text_of_pages("databricks")
+OPERATIONS = text_of_pages("operate", "troubleshoot")
+ENGINES = page("docs/engines.md")
+DATABRICKS = section(ENGINES, "## Databricks, and other managed Spark")
 
 CLASSES = {
     "CommitStateUnknownError", "ConflictError", "CorruptDataError", "ProducerFencedError", "StaleAppVersionError",
@@ -60,7 +63,7 @@ def test_every_kind_that_is_named_is_one_that_the_code_can_give() -> None:
     assert _listed() <= KINDS
 
 
-@pytest.mark.parametrize("text", [OPERATIONS, DATABRICKS], ids=["operations", "databricks"])
+@pytest.mark.parametrize("text", [OPERATIONS, ENGINES], ids=["operations", "engines"])
 def test_every_code_and_metric_that_is_named_exists(text: str) -> None:
     named = {
         code.removeprefix("TXNLOG_").lower().replace("_", "-")
@@ -73,7 +76,7 @@ def test_every_code_and_metric_that_is_named_exists(text: str) -> None:
     )
 
 
-@pytest.mark.parametrize("text", [OPERATIONS, DATABRICKS], ids=["operations", "databricks"])
+@pytest.mark.parametrize("text", [OPERATIONS, ENGINES], ids=["operations", "engines"])
 def test_every_command_that_is_named_exists(text: str) -> None:
     names = {name for name, _ in commands()}
     called = [code.split()[1:3] for code in codes(prose(text)) if code.startswith("txnlog ")]
@@ -98,9 +101,22 @@ def test_what_databricks_has_to_bring_is_what_the_package_requires() -> None:
     assert "pyarrow 24 or later" in DATABRICKS
 
 
+def test_the_places_of_databricks_are_taken_or_refused_as_the_page_says() -> None:
+    (table,) = tables(section(ENGINES, "### Storage and credentials"))
+    said = {code: row[1] for row in table.rows for code in codes(row[0]) if "/" in code}
+    assert {"s3://bucket/prefix", "gs://bucket/prefix", "/Volumes/…", "dbfs:/…"} <= said.keys()
+    for place, answer in said.items():
+        try:
+            open_store(place.replace("…", "a/b"))
+            is_refused = False
+        except UnsupportedStoreError:
+            is_refused = True
+        assert is_refused == answer.startswith("refused"), place
+
+
 def test_every_block_about_databricks_says_that_it_was_not_run() -> None:
     assert DATABRICKS.count("```python") == DATABRICKS.count("<!-- not run: needs a") > 3
-    assert "has been run on Databricks" in DATABRICKS.split("\n\n")[1]
+    assert "has been run on Databricks" in DATABRICKS.strip().split("\n\n")[0]
 
 
 def test_what_verify_finds_is_listed_as_the_code_describes_it() -> None:

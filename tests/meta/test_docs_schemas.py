@@ -15,9 +15,9 @@ from txnlog.cli.records.columns import parse_column
 from txnlog.schemas import export_schema
 from txnlog.schemas.formats import BY_SUFFIX, SchemaFormat
 
-PAGE = page("docs/schemas.md")
+PAGE = section(page("docs/produce.md"), "## Schemas")
 FORMATS, TYPES = tables(PAGE)[:2]
-(WIDER,) = tables(section(PAGE, "## Wider types"))
+(WIDER,) = tables(section(PAGE, "### Wider types"))
 
 
 def type_of(text: str) -> pa.DataType:

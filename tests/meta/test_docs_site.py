@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import http.server
 import json
 import re
+import shutil
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -13,8 +18,8 @@ from markdown_it import MarkdownIt
 
 import txnlog
 from scripts.docs_site import PAGES as ROOT_PAGES
-from scripts.docs_site import build, pages_of
-from tests.browser.chromium import PHONE, Screen, chromium, find_chromium
+from scripts.docs_site import build, list_versions, main, pages_of
+from tests.browser.chromium import PHONE, Screen, Tab, chromium, find_chromium
 from tests.meta.markdown import ROOT
 from tests.meta.pages import page as text_of
 from txnlog import spark as facade
@@ -27,7 +32,7 @@ USER_PAGES = {page.stem for page in PAGES if len(page.parts) == 1} - {"api", "cl
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("docs") / "site"
+    folder = tmp_path_factory.mktemp("docs") / "site" / "0.10.0"
     done = build(folder)
     assert done.returncode == 0, f"a link that leads nowhere:\n{done.stdout}{done.stderr}"
     return folder
@@ -114,6 +119,70 @@ def test_code_fits_its_column_and_no_page_is_wider_than_a_phone(site: Path) -> N
             assert beyond <= 0, name
             assert code == [] or name not in USER_PAGES, name
         tab.close()
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    """Says nothing, also not of a browser that leaves before it has everything."""
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+    def do_GET(self) -> None:
+        """Answer."""
+        with contextlib.suppress(ConnectionError):
+            super().do_GET()
+
+
+def _arrive(tab: Tab, url: str) -> None:
+    """Wait until a page that leads elsewhere has led there."""
+    found = ""
+    while found != url:
+        with contextlib.suppress(RuntimeError):  # the page goes away meanwhile
+            found = tab.evaluate("document.readyState == 'complete' ? location.href : ''")
+
+
+def test_a_page_offers_the_versions_that_are_there_and_the_root_leads_to_the_newest(site: Path) -> None:
+    program = find_chromium()
+    if program is None:
+        pytest.skip("no Chromium is here, and make test could not install one: see scripts/find-chromium")
+    root = site.parent
+    shutil.copytree(site, root / "0.9.0", dirs_exist_ok=True)
+    (root / "drafts").mkdir(exist_ok=True)
+    (root / "drafts" / "index.html").touch()
+    assert list_versions(root) == ["0.10.0", "0.9.0"]
+    handler = functools.partial(_Quiet, directory=str(root))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, chromium(program) as browser:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        tab = browser.tab()
+        tab.open(f"{url}/index.html")
+        _arrive(tab, f"{url}/0.10.0/index.html")
+        tab.open(f"{url}/0.9.0/fit.html")
+        links = "[...document.querySelectorAll('.md-version__link')]"
+        assert tab.wait(f"{links}.length == 2")
+        assert tab.evaluate("document.querySelector('.md-version__current').textContent").strip() == "0.9.0"
+        assert tab.evaluate(f"{links}.map((one) => one.textContent.trim())") == ["0.10.0", "0.9.0"]
+        assert tab.evaluate(f"{links}[0].href") == f"{url}/0.10.0/"
+        tab.open((root / "index.html").as_uri())
+        assert tab.evaluate("[...document.links].map((one) => one.textContent)") == ["0.10.0", "0.9.0"]
+        tab.close()
+        server.shutdown()
+
+
+def test_versions_are_sorted_by_number_and_a_name_that_is_none_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("0.9.0", "0.10.0rc1", "0.10.0", "1.0"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "index.html").touch()
+    assert list_versions(tmp_path) == ["1.0", "0.10.0", "0.10.0rc1", "0.9.0"]
+    (tmp_path / "1.0" / "index.html").unlink()
+    list_versions(tmp_path)
+    first, *_ = json.loads((tmp_path / "versions.json").read_text(encoding="utf-8"))
+    assert first == {"version": "0.10.0", "title": "0.10.0", "aliases": ["latest"]}
+    with pytest.raises(SystemExit):
+        main(["--version", "../elsewhere", "--site", str(tmp_path)])
+    assert "is no version" in capsys.readouterr().err
 
 
 def test_the_order_of_the_pages_begins_with_the_users() -> None:

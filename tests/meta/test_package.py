@@ -64,7 +64,7 @@ def test_the_wheel_says_what_it_needs(built: tuple[Path, Path]) -> None:
         for line in lines
         if line.startswith("Requires-Dist: ") and "extra" not in line
     }
-    assert needed == {"click", "msgspec", "numpy", "pyarrow", "rich", "sqlglot"}
+    assert needed == {"click", "msgspec", "numpy", "pyarrow", "rich", "sqlglot", "zlib-ng"}
     assert {"s3", "spark", "connect", "plot", "testing", "demo"} <= {
         line.removeprefix("Provides-Extra: ") for line in lines
     }

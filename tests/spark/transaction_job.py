@@ -96,7 +96,7 @@ def versions(spark: Any, job: Job, points: Points) -> None:
 
 
 def loop(spark: Any, job: Job, points: Points) -> None:
-    """Copy what is in ``raw``, and count it: the recipe of docs/spark-transactions.md, in small rounds."""
+    """Copy what is in ``raw``, and count it: the recipe of docs/spark-write.md, in small rounds."""
     with TxnLog.open(job.path) as log, Consumer(log, "etl") as consumer:
 
         def ranges() -> tuple[dict[int, int | None], dict[int, int]]:

@@ -129,9 +129,11 @@ class Driver:
             except StorageError as error:
                 return error
 
-        if len(requests) <= 1:
+        # Where a read is a system call, a thread costs more than the read.
+        in_flight = min(len(requests), self.store.reads_in_flight, REQUESTS_IN_FLIGHT_MAX)
+        if in_flight <= 1:
             return [attempt(request) for request in requests]
-        with ThreadPoolExecutor(min(len(requests), REQUESTS_IN_FLIGHT_MAX)) as pool:
+        with ThreadPoolExecutor(in_flight) as pool:
             try:
                 return list(pool.map(attempt, requests))
             except RuntimeError:

@@ -7,10 +7,11 @@ file costs about a quarter of the time that encoding it does, and an encoder use
 from __future__ import annotations
 
 import hashlib
-import zlib
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
+
+from zlib_ng import zlib_ng
 
 __all__ = ["RunningDigest", "crc32_of_part"]
 
@@ -88,7 +89,7 @@ class RunningDigest:
 
     def _digest_part(self, part: bytes | memoryview) -> None:
         self._sha256.update(part)
-        self._crc32 = zlib.crc32(part, self._crc32)
+        self._crc32 = zlib_ng.crc32(part, self._crc32)
         self._end += len(part)
         self._crc32_at[self._end] = self._crc32
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
+from zlib_ng import zlib_ng
 
 from txnformat.errors import CorruptDataError, NotFoundError, StorageError
 from txnformat.keys import Place, entry_key
@@ -229,11 +229,11 @@ class SegmentObject:
         view = memoryview(data)
         for chunk in run:
             part = view[chunk.start - start : chunk.start - start + chunk.length]
-            if chunk.crc32 is not None and zlib.crc32(part) != chunk.crc32:
+            if chunk.crc32 is not None and zlib_ng.crc32(part) != chunk.crc32:
                 raise self.corrupt(
                     "a column chunk of a segment file has another checksum",
                     f"{chunk.crc32:08x}",
-                    f"{zlib.crc32(part):08x}",
+                    f"{zlib_ng.crc32(part):08x}",
                     start=chunk.start,
                     length=chunk.length,
                 )

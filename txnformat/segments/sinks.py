@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import zlib
 from typing import Any
 
 import pyarrow as pa
+from zlib_ng import zlib_ng
 
 from txnformat.segments.running_digest import RunningDigest
 from txnformat.store.base import ObjectWriter
@@ -149,7 +149,7 @@ class WholeSink:
         """Return the CRC-32 of a part before the footer; None unless it is there."""
         if self._data is None or not 0 <= start <= start + length <= self._end:
             return None
-        return zlib.crc32(memoryview(self._data)[start : start + length])
+        return zlib_ng.crc32(memoryview(self._data)[start : start + length])
 
     def end(self) -> None:
         """Do nothing: what it holds goes with it."""

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -26,7 +27,9 @@ from txnformat.protocol.effects import ReadClock, Steps
 from txnformat.protocol.view import View
 from txnformat.store.base import CreateResult
 from txnformat.store.memory import MemoryStore
+from txnformat.store.open import open_store
 from txnlog_testing.stores.faulty import FaultyStore, Gate
+from txnlog_testing.stores.latency import LatencyStore
 
 THREADS = 16
 COMMITS = 40
@@ -366,16 +369,43 @@ def test_a_log_works_until_the_very_end_of_the_process(tmp_path: Path) -> None:
     assert int(words[0]) >= 106
 
 
-def test_commits_and_openings_do_without_threads_where_none_can_be_started(tmp_path: Path) -> None:
+@pytest.mark.parametrize("round_trip_ms", [0, 0.01], ids=["at hand", "far"])
+def test_commits_and_openings_do_without_threads_where_none_can_be_started(
+    tmp_path: Path, round_trip_ms: float
+) -> None:
     """A snapshot that cannot be written in the background is no reason to fail a commit that has landed."""
-    log = TxnLog.create(str(tmp_path / "log"))
+
+    def store() -> LatencyStore:
+        return LatencyStore(open_store(str(tmp_path / "log")), round_trip_ms)
+
+    log = TxnLog.create(store())
     usual = threading.stack_size(1 << 46)  # more than an address space has: every start of a thread fails
     try:
         with pytest.raises(RuntimeError):
             threading.Thread(target=print).start()
         for _ in range(103):
             log.committer.commit(_intent(log))
-        assert TxnLog.open(str(tmp_path / "log")).state.entry == 103
+        assert TxnLog.open(store()).state.entry == 103
     finally:
         threading.stack_size(usual)
     assert log.state.entry == 103
+
+
+@pytest.mark.parametrize(("round_trip_ms", "has_threads"), [(0, False), (0.01, True)], ids=["at hand", "far"])
+def test_several_reads_at_once_have_threads_only_where_a_read_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, round_trip_ms: float, has_threads: bool
+) -> None:
+    """To start a thread takes longer than to read an entry of a local disk."""
+    others = TxnLog.create(str(tmp_path / "log"))
+    log = TxnLog.open(LatencyStore(open_store(str(tmp_path / "log")), round_trip_ms))
+    pools: list[int] = []
+
+    def pool(threads: int) -> ThreadPoolExecutor:
+        pools.append(threads)
+        return ThreadPoolExecutor(threads)
+
+    monkeypatch.setattr("txnformat.client.driver.ThreadPoolExecutor", pool)
+    for _ in range(9):
+        others.committer.commit(_intent(others))
+    assert log.refresh().entry == 9
+    assert bool(pools) == has_threads

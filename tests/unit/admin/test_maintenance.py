@@ -73,6 +73,6 @@ def test_what_stays_wrong_ends_the_service() -> None:
 
 
 def test_every_metric_is_documented_and_every_task_is_shown() -> None:
-    text = (ROOT / "docs" / "upkeep.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
     assert [name for name in METRICS if f"`{name}`" not in text] == []
     assert set(SHOWN) == set(TASKS)

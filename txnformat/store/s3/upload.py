@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import zlib
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
+
+from zlib_ng import zlib_ng
 
 from txnformat.store.s3.errors import RequestFailedError
 from txnformat.store.uploads import CLOSE_ATTEMPTS_MAX, PARTS_IN_FLIGHT_MAX, PartedWriter, object_exists
@@ -27,7 +28,7 @@ UPLOAD_ID_KEY = "txnlog-upload"
 
 def checksum(data: bytes) -> str:
     """Return the CRC-32 of ``data`` as S3 writes it: the store compares it with what it received."""
-    return base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode()
+    return base64.b64encode(zlib_ng.crc32(data).to_bytes(4, "big")).decode()
 
 
 class S3Writer(PartedWriter["S3Store"]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,14 @@ from pathlib import Path
 
 from txnlog.cli.doctor.diagnosis import Area, Check
 
-__all__ = ["check_environment", "check_java", "check_packages", "check_python"]
+__all__ = [
+    "UI_MIN",
+    "check_environment",
+    "check_java",
+    "check_packages",
+    "check_python",
+    "check_spark_python",
+]
 
 AREA = Area("environment")
 PYTHON_MIN = (3, 11)
@@ -23,6 +31,8 @@ PYSPARK_MIN = (4, 1)
 JAVA_MIN = 17
 """Oldest Java that Spark 4 runs on."""
 JAVA_SECONDS_MAX = 30
+UI_MIN = {"starlette": (0, 40), "uvicorn": (0, 30)}
+"""Oldest versions of the extra ``ui``."""
 
 Versions = Callable[[str], str | None]
 
@@ -33,6 +43,7 @@ def check_environment(root: str | None) -> list[Check]:
     if _version("pyspark") is not None:
         checks.append(check_java(os.environ))
         checks.append(_check_registration())
+        checks.append(check_spark_python(os.environ))
     return checks
 
 
@@ -49,7 +60,7 @@ def check_packages(version_of: Versions, root: str | None) -> list[Check]:
     checks = [_check_pyarrow(version_of("pyarrow"))]
     pyspark, pandas = version_of("pyspark"), version_of("pandas")
     if pyspark is None:
-        checks.append(AREA.ok("pyspark", 'not installed: needed for spark.read.format("txnlog") only'))
+        checks.append(AREA.ok("pyspark", "not installed; Spark needs it: pip install 'txnlog[spark]'"))
     elif _numbers(pyspark) < PYSPARK_MIN:
         fix = "pip install 'pyspark>=4.1'; everything but Spark works without it"
         checks.append(AREA.problem("pyspark", pyspark, fix))
@@ -60,7 +71,7 @@ def check_packages(version_of: Versions, root: str | None) -> list[Check]:
         fix = "for toPandas() and pandas UDFs: pip install 'pandas<3'; txnlog itself hands Spark Arrow data"
         checks.append(AREA.warning("pandas", found, fix))
     checks += [_check_client(version_of, root, *client) for client in _CLIENTS]
-    return checks
+    return [*checks, _check_ui(version_of)]
 
 
 def _check_pyarrow(version: str | None) -> Check:
@@ -71,7 +82,7 @@ def _check_pyarrow(version: str | None) -> Check:
 
 _CLIENTS = (
     ("s3fs", "s3", r"s3[an]?://", "s3://"),
-    ("obstore", "azure", r"(?:abfss?|az|gs)://", "abfss://, az:// and gs://"),
+    ("obstore", "azure", r"(?:abfss?|az|gs)://", "abfss:// or gs://"),
 )
 """Package, an extra that brings it, and which roots need it, as a pattern and for people."""
 
@@ -81,11 +92,22 @@ def _check_client(
 ) -> Check:
     version = version_of(package)
     needed = root is not None and re.match(schemes, root) is not None
-    found = version or f"not installed: needed for {shown} only"
+    extra = "gcs" if needed and root is not None and root.startswith("gs:") else extra
+    install = f"pip install 'txnlog[{extra}]'"
     if version is None and needed:
-        extra = "gcs" if root is not None and root.startswith("gs:") else extra
-        return AREA.problem(package, found, f"pip install 'txnlog[{extra}]'")
-    return AREA.ok(package, found)
+        return AREA.problem(package, f"not installed; {shown} needs it", install)
+    return AREA.ok(package, version or f"not installed; {shown} needs it: {install}")
+
+
+def _check_ui(version_of: Versions) -> Check:
+    """Return the check of what serves the page of ``txnlog ui``."""
+    found = {name: version_of(name) for name in UI_MIN}
+    if None in found.values():
+        return AREA.ok("ui", "not installed; txnlog ui needs it: pip install 'txnlog[ui]'")
+    shown = ", ".join(f"{name} {version}" for name, version in found.items())
+    if any(_numbers(version or "") < UI_MIN[name] for name, version in found.items()):
+        return AREA.warning("ui", f"{shown}: too old", "for txnlog ui: pip install --upgrade 'txnlog[ui]'")
+    return AREA.ok("ui", f"txnlog ui runs: {shown}")
 
 
 def check_java(environment: Mapping[str, str]) -> Check:
@@ -118,6 +140,30 @@ def _check_registration() -> Check:
         fix = "install the package into the Python that Spark runs: pip install txnlog"
         return AREA.problem("data source", found, fix)
     return AREA.ok("data source", 'format("txnlog") registers itself')
+
+
+def check_spark_python(environment: Mapping[str, str]) -> Check:
+    """Return the check of the Python that Spark starts: ``PYSPARK_PYTHON``'s, else ``python3`` on the PATH."""
+    name = environment.get("PYSPARK_PYTHON") or "python3"
+    program = shutil.which(name, path=environment.get("PATH"))
+    fix = f"activate this environment, or: export PYSPARK_PYTHON={shlex.quote(sys.executable)}"
+    if program is None:
+        return AREA.warning("spark python", f"Spark starts {name}, which is not there", fix)
+    code = "import sys; from importlib.util import find_spec; sys.exit(find_spec('pyspark_txnlog') is None)"
+    try:
+        done = subprocess.run(
+            [Path(program).absolute(), "-c", code],
+            cwd=Path(program).parent,  # the checkout as the current directory would count as installed
+            env={**environment},
+            capture_output=True,
+            check=False,
+            timeout=JAVA_SECONDS_MAX,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return AREA.warning("spark python", f"{program} does not run: {error}", fix)
+    if done.returncode:
+        return AREA.warning("spark python", f"Spark starts {program}, which does not have txnlog", fix)
+    return AREA.ok("spark python", program)
 
 
 def _version(package: str) -> str | None:

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from txnlog.cli.exchange.kafka_options import POSITIONS, parse_partitions, parse_topics, with_brokers
-from txnlog.cli.failures import Interrupted
-from txnlog.cli.options import IntegerRange, Place, parse_pairs, with_place
+from txnlog.cli.exchange.kafka_options import POSITIONS, transfer, with_course
+from txnlog.cli.options import IntegerRange, Place, parse_pairs
 from txnlog.cli.output import counted, print_json, say
-from txnlog.cli.progress import progress
 
 if TYPE_CHECKING:
-    from txnlog.kafka.importing import ImportProgress, ImportReport
+    from txnlog.kafka.importing import ImportReport
 
 __all__ = ["import_kafka"]
 
@@ -23,19 +21,13 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command("kafka")
-@click.argument("topics", nargs=-1, required=True, metavar="TOPIC[=OTHER]...", callback=parse_topics)
-@with_place
-@with_brokers
-@click.option(
-    "--group",
-    default="kafka-import",
-    show_default=True,
-    help="Name of the import: its positions are those of this group.",
-)
-@click.option(
-    "--follow",
-    is_flag=True,
-    help="Go on for ever. Default: end where the partitions ended when the command began.",
+@with_course(
+    group="kafka-import",
+    group_help="Name of the import: its positions are those of this group.",
+    partitions_help="Keep each record's partition, go by key, or send partition N of Kafka to partition M.",
+    lost_help="If Kafka has removed records that were not imported yet: an error, or go on behind them.",
+    batch_records=50_000,
+    batch_help="Most records of a transaction.",
 )
 @click.option(
     "--isolation",
@@ -45,24 +37,9 @@ FILE = click.Path(dir_okay=False, path_type=Path)
     help="Leave out what was aborted, or take everything.",
 )
 @click.option(
-    "--partitions",
-    default="same",
-    show_default=True,
-    callback=parse_partitions,
-    metavar="same|key|N:M,…",
-    help="Keep each record's partition, go by key, or send partition N of Kafka to partition M.",
-)
-@click.option(
     "--start",
     type=click.Choice(["earliest", "latest"]),
     help="Where to begin without a position, if the topic of the log has records already.",
-)
-@click.option(
-    "--on-lost",
-    type=click.Choice(["stop", "continue"]),
-    default="stop",
-    show_default=True,
-    help="If Kafka has removed records that were not imported yet: an error, or go on behind them.",
 )
 @click.option(
     "--value-format",
@@ -106,13 +83,6 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--records-per-second", type=IntegerRange(min=1), help="Limit of the rate.")
 @click.option("--bytes-per-second", type=IntegerRange(min=1), help="Limit of the rate.")
 @click.option(
-    "--batch-records",
-    type=IntegerRange(min=1),
-    default=50_000,
-    show_default=True,
-    help="Most records of a transaction.",
-)
-@click.option(
     "--commit-interval-ms",
     type=IntegerRange(min=1),
     default=5_000,
@@ -139,19 +109,10 @@ def import_kafka(
     client = None if registry is None and not registry_config else dict(registry_config)
     if client is not None and registry is not None:
         client["url"] = registry
-    try:
-        with place.open() as log, progress(wanted=not as_json) as advance:
-
-            def show(at: ImportProgress) -> None:
-                advance(at.done, at.total, f"{at.records:,} records")
-
-            report = import_topics(
-                log, kafka, topics, registry=client, create=not no_create, progress=show, **settings
-            )
-    except KeyboardInterrupt:
-        raise Interrupted(
-            "interrupted; what was committed stays, and the same command goes on behind it"
-        ) from None
+    with transfer(place, shown=not as_json) as (log, show):
+        report = import_topics(
+            log, kafka, topics, registry=client, create=not no_create, progress=show, **settings
+        )
     if as_json:
         print_json(report)
     else:

@@ -1,17 +1,23 @@
-"""Options of ``import kafka`` and ``export kafka``."""
+"""Arguments, options and progress that ``import kafka`` and ``export kafka`` share."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from txnlog.cli.options import NUMBER, parse_pairs
+from txnlog.cli.failures import Interrupted
+from txnlog.cli.options import NUMBER, IntegerRange, Place, parse_pairs, with_place
 from txnlog.cli.output import Table
+from txnlog.cli.progress import progress
 
-__all__ = ["POSITIONS", "parse_partitions", "parse_topics", "with_brokers"]
+if TYPE_CHECKING:
+    from txnlog import TxnLog
+
+__all__ = ["POSITIONS", "transfer", "with_course"]
 
 Command = Callable[..., Any]
 
@@ -23,7 +29,85 @@ POSITIONS = Table(
 )
 
 
-def with_brokers(function: Command) -> Command:
+class _At(Protocol):
+    """How far an import or export is."""
+
+    @property
+    def records(self) -> int:
+        """Records that arrived."""
+        ...
+
+    @property
+    def done(self) -> int:
+        """Offsets that were passed."""
+        ...
+
+    @property
+    def total(self) -> int:
+        """Offsets to pass."""
+        ...
+
+
+@contextmanager
+def transfer(place: Place, *, shown: bool) -> Iterator[tuple[TxnLog, Callable[[_At], None]]]:
+    """Give the log and what moves a bar, if it is ``shown``; an interrupt says what it leaves."""
+    try:
+        with place.open() as log, progress(wanted=shown) as advance:
+            yield log, lambda at: advance(at.done, at.total, f"{at.records:,} records")
+    except KeyboardInterrupt:
+        raise Interrupted(
+            "interrupted; what was committed stays, and the same command goes on behind it"
+        ) from None
+
+
+def with_course(
+    *, group: str, group_help: str, partitions_help: str, lost_help: str, batch_records: int, batch_help: str
+) -> Callable[[Command], Command]:
+    """Give a command topics, a log, brokers, and options of where it begins, goes, and stops. The texts differ by direction.
+
+    Passed on: ``topics`` (the other name by each name), ``place``, ``kafka`` (properties of the client), and the options by their names.
+    """
+    options: list[Callable[[Command], Command]] = [
+        click.argument("topics", nargs=-1, required=True, metavar="TOPIC[=OTHER]...", callback=_parse_topics),
+        with_place,
+        _with_brokers,
+        click.option("--group", default=group, show_default=True, help=group_help),
+        click.option(
+            "--follow",
+            is_flag=True,
+            help="Go on for ever. Default: end where the partitions ended when the command began.",
+        ),
+        click.option(
+            "--partitions",
+            default="same",
+            show_default=True,
+            callback=_parse_partitions,
+            metavar="same|key|N:M,…",
+            help=partitions_help,
+        ),
+        click.option(
+            "--on-lost",
+            type=click.Choice(["stop", "continue"]),
+            default="stop",
+            show_default=True,
+            help=lost_help,
+        ),
+        click.option(
+            "--batch-records",
+            type=IntegerRange(min=1),
+            default=batch_records,
+            show_default=True,
+            help=batch_help,
+        ),
+    ]
+
+    def decorate(function: Command) -> Command:
+        return functools.reduce(lambda wrapped, option: option(wrapped), reversed(options), function)
+
+    return decorate
+
+
+def _with_brokers(function: Command) -> Command:
     """Give a command ``--bootstrap-servers`` and ``--config``, passed on as ``kafka``: properties of the Kafka client."""
 
     @click.option(
@@ -49,7 +133,7 @@ def with_brokers(function: Command) -> Command:
     return wrapped
 
 
-def parse_topics(
+def _parse_topics(
     _context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, str]:
     """Return source and target of each topic from texts NAME or NAME=OTHER."""
@@ -64,7 +148,9 @@ def parse_topics(
     return found
 
 
-def parse_partitions(_context: click.Context, parameter: click.Parameter, value: str) -> str | dict[int, int]:
+def _parse_partitions(
+    _context: click.Context, parameter: click.Parameter, value: str
+) -> str | dict[int, int]:
     """Return ``same``, ``key``, or numbers from a text such as 0:1,1:0."""
     if value in ("same", "key"):
         return value
