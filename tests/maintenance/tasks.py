@@ -219,8 +219,30 @@ def _ripen(world: World) -> None:
     world.clock.sleep(HOUR_S + 1)
 
 
+def _ripen_far(world: World) -> None:
+    """The same of a log far away with rows in its entries, that is read by payload bundles; those rows are sealed."""
+    world.is_far = True
+    world.opened().upgrade(embedding=True)
+    _grow(world)
+    world.opened().maintain("seal")
+    world.opened().truncate()
+    world.clock.sleep(HOUR_S + 1)
+    assert _payload_bundles(world)[0][0] < 100
+
+
+def _payload_bundles(world: World) -> list[tuple[int, int]]:
+    """Return the first and last entry of each."""
+    found = [keys.parse_payloads_key(info.key) for info in world.store.list(keys.PAYLOAD_PREFIX)]
+    return [one for one in found if one is not None]
+
+
 def _is_truncated(world: World) -> None:
     assert entries_in(world.store)[0] == 100
+
+
+def _is_truncated_far(world: World) -> None:
+    _is_truncated(world)
+    assert [last for _, last in _payload_bundles(world) if last < 100] == []
 
 
 def _is_truncated_further(world: World) -> None:
@@ -345,6 +367,14 @@ TASKS: dict[str, Task] = {
     ),
     "truncate": Task(
         lambda log: log.truncate(), _ripen, done=_is_truncated, runs=2, rest_s=HOUR_S + 1, is_large=True
+    ),
+    "truncate far away": Task(
+        lambda log: log.truncate(),
+        _ripen_far,
+        done=_is_truncated_far,
+        runs=2,
+        rest_s=HOUR_S + 1,
+        is_large=True,
     ),
     "maintain": Task(lambda log: log.maintain(), _age_all, _maintained, runs=3, rest_s=HOUR_S, is_large=True),
 }

@@ -16,6 +16,7 @@ from tests.model.groups import DrawnIds, ManualClock, WhenAsked
 from txnformat.store.base import ObjectStore
 from txnformat.store.memory import MemoryStore
 from txnlog import Consumer, Producer, Subscription, TxnLog
+from txnlog_testing.stores.latency import FarStore
 
 __all__ = ["HOUR_S", "ISOLATIONS", "ROWS", "URL", "Bucket", "World", "small_lists"]
 
@@ -69,6 +70,8 @@ class World:
         self.ledger = Ledger()
         self.tokens: tuple[str, ...] = ()
         """Of prepared transactions."""
+        self.is_far = False
+        """Whether processes find the store far away: they write payload bundles, and read by them."""
         self.position = 0
         """Of the group ``g`` in partition 0 of ``keep``; the subscription ``s`` has acknowledged the records below, too."""
         # Rows in entries would go with a seal and a truncation only: erasures and truncations would each be several tasks here.
@@ -112,12 +115,14 @@ class World:
         other.store.renew()
         other.ledger = self.ledger.copied()
         other.position, other.tokens, other.prepared = self.position, self.tokens, self.prepared
+        other.is_far = self.is_far
         return other
 
     def opened(self, store: ObjectStore | None = None, seed: int | None = None) -> TxnLog:
         """Return the log as a process opens it that remembers nothing; its background work waits for ``close``."""
         ids = DrawnIds(1_000 + next(_numbers) if seed is None else seed)
-        log = TxnLog.open(self.store if store is None else store, clock=self.clock, ids=ids)
+        store = self.store if store is None else store
+        log = TxnLog.open(FarStore(store) if self.is_far else store, clock=self.clock, ids=ids)
         log.committer._background = WhenAsked()
         return log
 
