@@ -164,7 +164,7 @@ lock:  ## Write the locks: each pin of requirements-*.txt with the SHA-256 of it
 audit:  ## Known advisories about what is locked; fails for those that have a mended version
 	@$(RUN) scripts/audit.py
 
-release:  ## sdist, wheel and SBOM in dist/, tried in an empty environment; VERSION=0.2.0 also checks and tags the commit
+release:  ## sdist, wheel and SBOM in dist/, tried in empty environments, as a new user does; VERSION=0.2.0 also checks and tags the commit
 	@$(RUN) -m scripts.release $(if $(VERSION),--tag $(VERSION))
 
 sbom:  ## What txnlog runs with, as CycloneDX, in txnlog.cdx.json

@@ -1,4 +1,4 @@
-"""Builds a release into dist/: sdist, wheel, SBOM; tries the wheel in an empty environment; tags.
+"""Builds a release into dist/: sdist, wheel, SBOM; tries the wheel in empty environments, alone and as a new user does; tags.
 
 ``python -m scripts.release`` (``make release``) builds and tries only. With ``--tag`` (``make release VERSION=0.2.0``) the version has to be
 txnformat.version's, CHANGELOG.md has to have it, nothing may be uncommitted, and the commit gets the tag ``v0.2.0``. Nothing is uploaded.
@@ -15,6 +15,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+from scripts.newcomer import main as newcomer
 from txnformat.version import __version__
 
 __all__ = ["build", "main", "problems", "try_wheel"]
@@ -126,6 +127,7 @@ def main() -> None:
     if wrong := problems(sdist, wheel):
         sys.exit("\n".join(wrong))
     try_wheel(wheel)
+    newcomer([str(wheel)])
     subprocess.run([sys.executable, "scripts/sbom.py"], cwd=ROOT, check=True)
     (ROOT / "txnlog.cdx.json").replace(DIST / f"txnlog-{__version__}.cdx.json")
     if version:

@@ -16,7 +16,7 @@ from txnformat.columns.arrow_file import encode_arrow_file
 from txnformat.core.sealing.sidecar import MARKERS_SCHEMA
 from txnformat.core.transactions.abort_index import AbortedTransaction, encode
 from txnformat.keys import entry_key
-from txnlog import Producer, TxnLog
+from txnlog import Producer, TxnLog, __version__
 from txnlog.cli.dump import ROWS_AT_ONCE, _arrow_table
 
 
@@ -243,6 +243,30 @@ def test_numbers_that_json_has_not_are_texts(
     (tmp_path / "some.json").write_text(f'{{"n": {text}}}')
     (line,) = txnlog("dump", "object", tmp_path / "some.json", "--json").out.splitlines()
     assert json.loads(line, parse_constant=refuse) == {"n": shown}
+
+
+def test_a_document_is_shown_a_value_a_line_and_its_operations_below(
+    txnlog: Command, orders: TxnLog, tmp_path: Path
+) -> None:
+    found = txnlog("dump", "entries", "--json").lines
+    number = next(
+        one["entry"] for one in found if "append" in [each["operation"] for each in one["operations"]]
+    )
+    lines = txnlog("dump", "object", entry_key(number)).out.splitlines()
+    assert lines[0] == f"engine: txnlog-py/{__version__}"
+    assert f"entry: {number}" in lines
+    below = lines[lines.index("operations:") + 1 :]
+    assert any("operation: append" in line for line in below)
+    assert "  partitions:" in below
+    (tmp_path / "some.json").write_text('{"a": [{"b": 1}, 2, {"c": [{"d": null}]}], "e": "f"}')
+    assert txnlog("dump", "object", tmp_path / "some.json").out.splitlines() == [
+        "e: f",
+        "a:",
+        "  b: 1",
+        "  2",
+        "  c:",
+        "    d: null",
+    ]
 
 
 @pytest.mark.parametrize("name", ["some.index", "some.parquet", "some.json", "some.txnindex"])

@@ -15,10 +15,12 @@ import pyarrow as pa
 import pytest
 
 from tests.cli.conftest import PROGRAM, Command
+from tests.meta.cli_reference import commands
 from txnformat import errors
 from txnlog import Producer, TxnLog, __version__
 from txnlog.cli.app import application
 from txnlog.cli.failures import EXIT_CODES, exit_code, report
+from txnlog.cli.options import TOPIC
 
 HEAVY = ("pyarrow", "numpy", "pyspark", "rich", "fsspec", "s3fs")
 
@@ -311,6 +313,21 @@ def test_what_the_script_asks_is_answered(process: Command) -> None:
     assert options.out.split() == ["plain,--isolation"]
 
 
+NEW = {"create-topic", "import delta", "import parquet"}
+"""Commands whose topic need not be there; import kafka takes Kafka's names."""
+
+
+def test_every_command_that_takes_a_topic_completes_its_name() -> None:
+    without = {
+        name
+        for name, command in commands()
+        for one in command.params
+        if one.name in ("topic", "topics") and one.type is not TOPIC
+    }
+    assert {name for name in without if name.partition(" ")[0] not in ("import", "export")} <= NEW
+    assert "offsets" not in without
+
+
 def completed(process: Command, line: str) -> list[str]:
     words = line.split(" ")
     answer = process(_TXNLOG_COMPLETE="bash_complete", COMP_WORDS=line, COMP_CWORD=str(len(words) - 1))
@@ -329,6 +346,8 @@ def test_names_that_the_log_knows_are_completed(
             txn.send_offsets("billing", {("orders", 0): 0})
     assert completed(process, "txnlog consume or") == ["order-lines", "orders"]
     assert completed(process, "txnlog delete-topic pay") == ["payments"]
+    assert completed(process, "txnlog offsets or") == ["order-lines", "orders"]
+    assert completed(process, "txnlog describe orders pay") == ["payments"]
     assert completed(process, "txnlog transactions abort e") == ["etl-1", "etl-2"]
     assert completed(process, "txnlog transactions describe etl-1 ") == ["etl-1", "etl-2"]
     assert completed(process, "txnlog groups describe b") == ["billing"]

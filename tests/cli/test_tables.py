@@ -11,10 +11,29 @@ from pathlib import Path
 import pytest
 
 from tests.cli.terminals import DRAWN, on_a_terminal
-from txnlog.cli.output import CELL_LENGTH_MAX, print_table
+from txnlog.cli.output import CELL_LENGTH_MAX, print_table, say_parts
 
 TIME = "2026-11-27T05:53:50.216Z"
 SHOW = "import json,sys; from txnlog.cli.output import print_table; print_table(*json.loads(sys.argv[1]))"
+
+
+PARTS = "import json,sys; from txnlog.cli.output import say_parts; say_parts(*json.loads(sys.argv[1]))"
+
+
+def test_parts_of_a_line_stay_whole_on_a_narrow_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    parts = [
+        "Log: s3://shop/log",
+        "LogId: 5518e804-d231-4419-a318-d4530d62f42f",
+        "Entry: 10",
+        f"Timestamp: {TIME}",
+    ]
+    command = [sys.executable, "-c", PARTS, json.dumps(parts)]
+    shown = on_a_terminal(command, COLUMNS="80", PYTHONPATH=str(Path.cwd())).decode().replace("\r", "")
+    assert shown.splitlines() == ["  ".join(parts[:3]), parts[3]]
+    say_parts(*parts)  # in a pipe they are one line
+    assert capsys.readouterr().out == "  ".join(parts) + "\n"
+    say_parts("x" * 200, "y")
+    assert capsys.readouterr().out == f"{'x' * 200}  y\n"
 
 
 def drawn(columns: Sequence[str], rows: Sequence[Sequence[object]], width: int) -> list[str]:

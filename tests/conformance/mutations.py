@@ -184,6 +184,8 @@ def page(mutations: Sequence[Mutation]) -> str:
         "line in a copy of the packages, and runs the tests that cite its cases: of every case, at least one failed. A guard that",
         "no other system has cases of names its tests. `make mutations` writes this page after a run in which that was so.",
         "",
+        f"**In short**: {len(mutations)} broken rules, each noticed.",
+        "",
         "| the log does then | changed in | becomes | cases or tests that fail |",
         "|---|---|---|---|",
     ]

@@ -101,6 +101,7 @@ def outcomes(junit: Path) -> dict[str, str]:
 def pages(known: dict[str, Group], citations: list[Cited]) -> dict[Path, str]:
     """Return the text of every page, by its path in the checkout."""
     made = {}
+    total: Counter[str] = Counter()
     summary = [
         "",
         f"| class | cases | {' | '.join(STATUSES)} |",
@@ -110,11 +111,14 @@ def pages(known: dict[str, Group], citations: list[Cited]) -> dict[Path, str]:
         listed = rows(group, citations)
         made[PAGES / f"{group.name}.md"] = _page(group, listed)
         count = Counter(row.status for row in listed)
+        total += count
         counts = " | ".join(str(count[status]) for status in STATUSES)
         summary.append(f"| [{group.name}](conformance/{group.name}.md) | {len(listed)} | {counts} |")
         # A row that never changes: two changes of neighbouring counts merge.
         summary.append(f"| *{group.about}* {'| ' * (len(STATUSES) + 1)}|")
-    return {INDEX: HEAD + "\n".join(summary) + "\n", **made}
+    in_short = ", ".join(f"{total[status]:,} {status}" for status in STATUSES if total[status])
+    short = f"\n**In short**: {total.total():,} cases of {len(known)} classes: {in_short}.\n"
+    return {INDEX: HEAD + short + "\n".join(summary) + "\n", **made}
 
 
 def _page(group: Group, listed: list[Row]) -> str:

@@ -18,6 +18,7 @@ import struct
 import subprocess
 import sys
 import termios
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -72,26 +73,28 @@ class Prompt:
     Parameters
     ----------
     folder : Path
-        Where it is started.
-    **environment : str
-        Variables beside those of this process.
+        Where it is started, and its HOME unless the environment names one.
+    python : Path, optional
+        The Python; this process's without it.
+    environment : Mapping, optional
+        Its variables; this process's without it, but for HOME.
     """
 
-    def __init__(self, folder: Path, **environment: str) -> None:
+    def __init__(
+        self, folder: Path, python: Path | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
         self._terminal, beneath = pty.openpty()
         fcntl.ioctl(beneath, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
         self._process = subprocess.Popen(
-            [sys.executable, "-q", "-i"],
+            [python or sys.executable, "-q", "-i"],
             stdin=beneath,
             stdout=beneath,
             stderr=beneath,
             cwd=folder,
             env={
-                **os.environ,
-                **environment,
+                **(environment or {**os.environ, "HOME": str(folder)}),
                 "TERM": "dumb",
                 "PYTHON_BASIC_REPL": "1",
-                "HOME": str(folder),
             },
             start_new_session=True,
         )

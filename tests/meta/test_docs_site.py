@@ -121,6 +121,21 @@ def test_code_fits_its_column_and_no_page_is_wider_than_a_phone(site: Path) -> N
         tab.close()
 
 
+def test_pages_are_as_dark_as_the_system_is_also_when_it_changes(site: Path) -> None:
+    """The theme notes what it shows, and without an entry for the system a note of the first visit would win."""
+    program = find_chromium()
+    if program is None:
+        pytest.skip("no Chromium is here, and make test could not install one: see scripts/find-chromium")
+    with chromium(program) as browser:
+        tab = browser.tab()
+        for is_dark in (False, True, False):
+            tab.show_on(Screen(1440, 900, dark=is_dark))
+            tab.open((site / "fit.html").as_uri())
+            scheme = tab.evaluate("document.body.getAttribute('data-md-color-scheme')")
+            assert scheme == ("slate" if is_dark else "default")
+        tab.close()
+
+
 class _Quiet(http.server.SimpleHTTPRequestHandler):
     """Says nothing, also not of a browser that leaves before it has everything."""
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import configparser
-import json
+import os
 import re
+import select
+import signal
 import subprocess
 import sys
 import zipfile
@@ -13,7 +15,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from scripts.newcomer import CONTAINER, START, container, shell_blocks
 from scripts.release import build, problems
+from tests.meta.pages import page as page_text
+from txnlog import TxnLog
 from txnlog.cli.app import application
 from txnlog.neighbours import NEIGHBOURS
 
@@ -138,19 +143,39 @@ def test_a_folder_of_data_by_the_same_name_and_a_link_to_the_checkout_hide_nothi
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_container_runs_a_command_that_exists() -> None:
-    text = (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8")
-    (entry,), (command,) = (
-        re.findall(rf"^{word} (\[.*\])$", text, re.MULTILINE) for word in ("ENTRYPOINT", "CMD")
-    )
-    assert json.loads(entry) == ["txnlog"]
-    *names, option = json.loads(command)
-    shown = CliRunner().invoke(application, [*names, "--help"]).output
-    assert option in shown.split()
+def test_the_container_runs_commands_that_work_and_end_when_it_is_stopped(tmp_path: Path) -> None:
+    parts = container((ROOT / CONTAINER).read_text(encoding="utf-8"))
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg", encoding="utf-8")
-    extras = config["options.extras_require"].keys()
-    assert set(re.findall(r"\[(\w+)\]\"", text)) <= extras
+    assert set(parts.extras.split(",")) <= config["options.extras_require"].keys()
+    assert parts.entry == ["txnlog"]
+    (page,) = parts.others
+    assert page[0] == "ui"
+    assert CliRunner().invoke(application, [*page, "--help"]).exit_code == 0
+    TxnLog.create(tmp_path / "log").close()
+    program = [sys.executable, "-c", "from txnlog.cli.app import main; main()"]
+    with subprocess.Popen(
+        [*program, *parts.command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "TXNLOG_ROOT": str(tmp_path / "log"), "PYTHONUNBUFFERED": ""},
+        text=True,
+    ) as service:
+        assert service.stdout is not None
+        shown, _, _ = select.select([service.stdout], [], [], 120)  # before the next round, a minute later
+        first = service.stdout.readline() if shown else "nothing: "
+        service.send_signal(signal.SIGTERM)
+        rest = service.communicate()[0]
+    assert service.returncode == 0, first + rest
+    assert shown, first + rest
+
+
+def test_a_new_user_finds_the_commands_that_are_tried_with_each_wheel() -> None:
+    (install, look), serving = shell_blocks(page_text(START))
+    assert "'.[spark,ui]'" in install
+    assert install.splitlines()[-1].startswith("txnlog doctor")
+    assert "txnlog report" in look
+    assert serving == ["txnlog ui"]
 
 
 def test_the_workflows_run_what_a_checkout_has() -> None:

@@ -23,6 +23,8 @@ __all__ = ["dump"]
 
 ROWS_AT_ONCE = 10_000
 """Rows of an Arrow file that are made into Python's values together."""
+INDENT_MAX = 20
+"""Lists that stand deeper are JSON on one line."""
 
 
 @click.group()
@@ -150,19 +152,40 @@ def _show_entry(document: dict[str, Any]) -> None:
         _show_fields(operation, 4)
 
 
-def _show_fields(values: dict[str, Any], indent: int) -> None:
-    """Print simple values on one line, and each item of a list of objects on a line of its own below its name."""
-    lists = {
+def _show_document(document: dict[str, Any]) -> None:
+    """Print each value of a document on a line of its own, and lists of objects as those of an operation."""
+    lists = _lists_of_objects(document)
+    for name, value in document.items():
+        if name not in lists:
+            say(_pairs({name: value}))
+    _show_lists(lists, "")
+
+
+def _lists_of_objects(values: dict[str, Any]) -> dict[str, Any]:
+    return {
         name: value
         for name, value in values.items()
         if isinstance(value, list) and isinstance((*value, None)[0], dict)
     }
+
+
+def _show_fields(values: dict[str, Any], indent: int) -> None:
+    """Print simple values on one line, and each item of a list of objects on a line of its own below its name."""
+    lists = _lists_of_objects(values) if indent < INDENT_MAX else {}
     margin = " " * indent
-    say(margin + _pairs({name: value for name, value in values.items() if name not in lists}))
+    if plain := {name: value for name, value in values.items() if name not in lists}:
+        say(margin + _pairs(plain))
+    _show_lists(lists, margin)
+
+
+def _show_lists(lists: dict[str, Any], margin: str) -> None:
     for name, items in lists.items():
         say(f"{margin}{name}:")
         for one in items:
-            _show_fields(one, indent + 2)
+            if isinstance(one, dict):
+                _show_fields(one, len(margin) + 2)
+            else:
+                say(f"{margin}  {json.dumps(one, ensure_ascii=False)}")
 
 
 def _pairs(values: dict[str, Any]) -> str:
@@ -367,6 +390,8 @@ def object_(key: str, place: Place | None, as_json: bool) -> None:
     for row in decode(data, key):
         if as_json:
             print_json(row, indent=None)
+        elif decode is _json_object:
+            _show_document(plain_values(row))
         else:
             say(_pairs(plain_values(row)))
 

@@ -193,6 +193,7 @@ def everything(
                 show_lines(f"round {upkeep.rounds} failed: {upkeep.failure}", sys.stderr)
             if metrics_file is not None:
                 _write(metrics_file, upkeep.to_prometheus(log.url))
+            sys.stdout.flush()  # a log of a service has each round when it is done
             if watch is None or stop.wait(watch):
                 break
     if report is not None and report.damaged:

@@ -11,6 +11,7 @@ import codecs
 import json
 import math
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -40,6 +41,7 @@ __all__ = [
     "printable_json",
     "printable_lines",
     "say",
+    "say_parts",
     "show_json",
     "show_lines",
     "unguarded",
@@ -151,6 +153,19 @@ def print_exact(text: str) -> None:
 def say(text: str) -> None:
     """Print a line for people."""
     print(_fitting(printable(text), sys.stdout))
+
+
+def say_parts(*parts: str) -> None:
+    """Print parts of a line for people, two spaces apart; on a terminal that is narrower as many to a line as fit."""
+    width = shutil.get_terminal_size().columns if is_terminal(sys.stdout) else None
+    line = ""
+    for part in map(printable, parts):
+        longer = f"{line}  {part}" if line else part
+        if line and width is not None and len(longer) > width:
+            say(line)
+            longer = part
+        line = longer
+    say(line)
 
 
 def show_lines(text: str, file: TextIO) -> None:

@@ -13,7 +13,7 @@ import click
 from txnformat.errors import printable
 from txnlog.cli.exchange.schemas import ABOUT_A_FILE, WAYS_TO_GROW, schema_in, with_schema_format
 from txnlog.cli.options import TOPIC, Duration, Integer, Place, parse_offsets, parse_settings, with_place
-from txnlog.cli.output import Table, counted, instant, plain_values, print_json, say
+from txnlog.cli.output import Table, counted, instant, plain_values, print_json, say, say_parts
 from txnlog.cli.records.columns import parse_columns
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def _age(age_ms: int) -> str:
 
 
 @click.command()
-@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@click.argument("topics", type=TOPIC, nargs=-1, metavar="[TOPIC]...")
 @with_place
 def describe(topics: tuple[str, ...], place: Place, as_json: bool) -> None:
     """Describe the log and its topics.
@@ -265,9 +265,11 @@ def describe(topics: tuple[str, ...], place: Place, as_json: bool) -> None:
         print_json(description.to_dict())
         return
     if not topics:
-        say(
-            f"Log: {description.url}  LogId: {description.log_id}  Entry: {description.entry}"
-            f"  Timestamp: {instant(description.timestamp_ms) if description.entry >= 0 else '-'}"
+        say_parts(
+            f"Log: {description.url}",
+            f"LogId: {description.log_id}",
+            f"Entry: {description.entry}",
+            f"Timestamp: {instant(description.timestamp_ms) if description.entry >= 0 else '-'}",
         )
         if description.truncate_older_than_ms >= 0:
             say(f"TruncateOlderThan: {_age(description.truncate_older_than_ms)}")
@@ -287,7 +289,7 @@ def describe(topics: tuple[str, ...], place: Place, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@click.argument("topics", type=TOPIC, nargs=-1, metavar="[TOPIC]...")
 @with_place
 def offsets(topics: tuple[str, ...], place: Place, as_json: bool) -> None:
     """Show the offsets of each partition.
@@ -327,7 +329,7 @@ def _show(description: LogDescription) -> None:
     for topic in description.topics:
         columns = ", ".join(f"{name}:{type_}" for name, type_ in topic.columns.items())
         say("")
-        say(f"Topic: {topic.name}  TopicId: {topic.topic_id}  PartitionCount: {topic.partitions}")
+        say_parts(f"Topic: {topic.name}", f"TopicId: {topic.topic_id}", f"PartitionCount: {topic.partitions}")
         say(
             f"KeyColumns: {', '.join(topic.key_columns) or '-'}  TimestampColumn: {topic.timestamp_column or '-'}"
         )
