@@ -33,6 +33,8 @@ SOURCES = (
     "tests/conftest.py",
     "bench/__main__.py",
     "notebooks",
+    "deploy/Dockerfile",
+    ".github/workflows/ci.yml",
     "CHANGELOG.md",
     "LICENSE",
     "Makefile",

@@ -287,6 +287,7 @@ def test_progress_is_shown_on_a_terminal_only(long_topic: TxnLog, process: Comma
     lines = b'{"id":1}\n' * 30_000
     assert "records" in _on_a_terminal("produce", "long", stdin=lines).split("30000 records to long")[0]
     assert process("produce", "long", stdin=lines.decode()).err == ""
+    assert "1 records" not in _on_a_terminal("produce", "long", stdin=lines.splitlines()[0])
 
 
 # --- completion ------------------------------------------------------------------------------------------------------

@@ -139,7 +139,7 @@ def _run(source: Source, send: Send, commit: Commit, *, show_progress: bool) -> 
             for table, done in source.pieces:
                 send(table)
                 rows += table.num_rows
-                advance(done, source.total, f"{rows:,} records")
+                advance(done, source.total, counted(rows, "record"))
     except KeyboardInterrupt:
         raise Interrupted("interrupted; no record was written") from None
     try:

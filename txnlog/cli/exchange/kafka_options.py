@@ -11,7 +11,7 @@ import click
 
 from txnlog.cli.failures import Interrupted
 from txnlog.cli.options import NUMBER, IntegerRange, Place, parse_pairs, with_place
-from txnlog.cli.output import Table
+from txnlog.cli.output import Table, counted
 from txnlog.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def transfer(place: Place, *, shown: bool) -> Iterator[tuple[TxnLog, Callable[[_
     """Give the log and what moves a bar, if it is ``shown``; an interrupt says what it leaves."""
     try:
         with place.open() as log, progress(wanted=shown) as advance:
-            yield log, lambda at: advance(at.done, at.total, f"{at.records:,} records")
+            yield log, lambda at: advance(at.done, at.total, counted(at.records, "record"))
     except KeyboardInterrupt:
         raise Interrupted(
             "interrupted; what was committed stays, and the same command goes on behind it"

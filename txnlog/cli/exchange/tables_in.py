@@ -115,7 +115,7 @@ def _run(place: Place, as_json: bool, settings: dict[str, Any], call: Callable[.
         with place.open() as log, progress(wanted=not as_json) as advance:
 
             def show(at: TableProgress) -> None:
-                advance(at.done, at.total, f"{at.rows:,} rows")
+                advance(at.done, at.total, counted(at.rows, "row"))
 
             report = call(log, progress=show, **settings)
     except KeyboardInterrupt:
