@@ -42,6 +42,7 @@ __all__ = [
     "BUNDLE_PREFIX",
     "CONDEMNED_PREFIX",
     "FORMAT_KEY",
+    "KEYS_PREFIX",
     "LATEST_KEY",
     "LOG_PREFIX",
     "PAYLOAD_PREFIX",
@@ -128,6 +129,8 @@ TABLE_PREFIX = "_txnlog/tables/"
 BOUNDARY_PREFIX = "_txnlog/boundary/"
 PROBE_PREFIX = "_txnlog/probe/"
 CONDEMNED_PREFIX = "_txnlog/condemned/"
+KEYS_PREFIX = "_txnlog/keys/"
+"""The key ring of an encrypted log: only its store sees these objects."""
 VIEWS_PREFIX = "_views/"
 
 TEMPORARY_PREFIX = ".tmp-"

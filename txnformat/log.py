@@ -62,7 +62,7 @@ from txnformat.moments import Moment
 from txnformat.protocol.commit import CommitSettings
 from txnformat.protocol.reads import read_boundary
 from txnformat.reading.sealed import SidecarCache
-from txnformat.store.base import ObjectStore
+from txnformat.store.base import ObjectStore, rotate_key
 from txnformat.store.open import Location, as_store, check_store
 from txnformat.types import Outcome
 from txnformat.verify.log import verify_log
@@ -371,6 +371,36 @@ class TxnLog(LogReads):
         if state.truncate_older_than_ms != age_ms:
             self.committer.commit(self.committer.intend(ChangeLog(age_ms)))
         return self.committer.state
+
+    def rotate_key(self, *, master: bool = False) -> int:
+        """Give an encrypted log a new data key, or wrap its data keys by the newest master key.
+
+        Nothing is written anew: what is there stays encrypted with the key that it was written with, which stays in the key ring. Processes that have the log open use the new data key once they
+        meet an object that was written with it, or open the log again.
+
+        Parameters
+        ----------
+        master : bool
+            Wrap each data key by the newest master key of the key client. Once it is done, the older master keys are needed no more.
+
+        Returns
+        -------
+        int
+            How many data keys were made or wrapped.
+
+        Raises
+        ------
+        InvalidInputError
+            Kind ``log-not-encrypted``.
+        StorageError
+            Kinds ``key-refused``, ``key-client-failed``; ``key-ring-changed``: another process was faster.
+
+        Notes
+        -----
+        Requests: 1 GET, 1 LIST and 1 conditional PUT; with ``master`` 2 more for each further data key.
+        """
+        check_flags(master=master)
+        return rotate_key(self.store, master=master)
 
     def maintain(
         self, *tasks: str, truncate_older_than: datetime.timedelta | None = None

@@ -21,7 +21,7 @@ from txnformat.core.topics.schema import TopicSchema
 from txnformat.errors import InternalError, NotFoundError, StorageError
 from txnformat.persistent import replace
 from txnformat.segments.writer import SegmentFileWriter, is_uneven
-from txnformat.store.base import CreateOutcome, ObjectStore, ObjectWriter, make_durable
+from txnformat.store.base import CreateOutcome, ObjectStore, ObjectWriter, make_durable, range_of
 from txnformat.store.patient import Pauses
 from txnformat.store.uploads import HeldWriter, Writer
 from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord, ObjectRecord
@@ -261,7 +261,7 @@ class _ConfirmedWriter(Writer):
             if found is None or found.size != self._size:
                 return False
             start = self._size - len(self._last)
-            is_ours = self._store.get_range(self._key, start, len(self._last)) == self._last
+            is_ours = range_of(self._store, self._key, start, len(self._last), self._size) == self._last
             if is_ours:
                 make_durable(self._store, [self._key])  # before an entry names it
             return is_ours

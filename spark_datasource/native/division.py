@@ -41,6 +41,7 @@ class Reason(StrEnum):
     SCATTERED = "the rest would have too many ranges"
     PATH = "the path has characters that Spark takes for a pattern"
     OFF = "native reading is switched off"
+    ENCRYPTED = "the log is encrypted"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -51,6 +51,7 @@ from txnformat.reading.plan import OffsetSpec, ReadPlan, plan_filter
 from txnformat.reading.resolving import on_newest
 from txnformat.reading.rows import METADATA_FIELDS
 from txnformat.reading.stored_rows import STORED_FIELDS, stored_schema
+from txnformat.store.base import is_encrypted
 from txnformat.store.open import check_options, is_remote
 from txnformat.types import IsolationLevel
 
@@ -318,6 +319,8 @@ def _planned(
     base, reason = _base(log.store.url)
     if not native:
         reason = Reason.OFF
+    if is_encrypted(log.store):
+        reason = Reason.ENCRYPTED
     at_hand = log.store.reads_in_flight == 1
     smallest = NATIVE_BYTES_MIN_AT_HAND if at_hand else NATIVE_BYTES_MIN
     division = divide(

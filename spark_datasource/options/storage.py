@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from spark_datasource.options.hadoop import PREFIXES, HadoopSettings
 from txnformat.errors import InvalidInputError
 from txnformat.store.base import ObjectStore
+from txnformat.store.encrypted.key_client import key_source
 from txnformat.store.open import LOCAL_OPTION, REMOTE, follows_symlinks, open_store
 from txnformat.store.options import same_endpoint
 
@@ -84,10 +85,11 @@ def storage_for(path: str, given: Mapping[str, str], hadoop: HadoopSettings | No
     ``given``: without the prefix ``storage.``. Raises InvalidInputError of kind ``invalid-storage-option``.
     """
     scheme = path.partition("://")[0].lower()
-    options = dict(given)
+    _, options = key_source(given)
+    of_keys = {name.lower(): value for name, value in given.items() if name not in options}
     if scheme in REMOTE:
         rules = _rules(scheme)
-        options = rules.canonical(given)
+        options = rules.canonical(options)
         below = hadoop.options(path) if hadoop is not None else {}
         has_own = bool(below.keys() & rules.credentials - {"anon"})
         if options.keys() & rules.credentials:
@@ -105,7 +107,7 @@ def storage_for(path: str, given: Mapping[str, str], hadoop: HadoopSettings | No
             [f"option {PREFIX}{name:.100} is for s3://, gs://, abfss:// and az://" for name in options],
             kind="invalid-storage-option",
         )
-    return Storage(tuple(sorted(options.items())))
+    return Storage(tuple(sorted((options | of_keys).items())))
 
 
 _FOREIGN_ENDPOINT = (

@@ -89,6 +89,7 @@ delete-topic jobs --yes --force
 metrics
 report --output /dev/null
 ui --port 0 --for 0s
+rotate-key --root none
 describe none
 transactions describe none
 import kafka none

@@ -80,6 +80,7 @@ SHOWN = {
     "maintain subscriptions": ["maintain", "subscriptions"],
     "maintain all": ["maintain", "all"],
     "upgrade": ["upgrade"],
+    "rotate-key": ["rotate-key"],
     "compact": ["compact", "--dry-run"],
     "delete-records": ["delete-records", "t", "--before", "0"],
     "publish": ["publish"],

@@ -78,6 +78,7 @@ from txnformat.protocol.follow import empty_state, parse_hint
 from txnformat.reading.rows import METADATA_FIELDS
 from txnformat.segments.payload import PayloadRecord
 from txnformat.segments.writer import CHUNK_CRC32_KEY, SegmentFileWriter
+from txnformat.store.encrypted.documents import ring_key
 from txnformat.store.memory import MemoryStore
 from txnformat.types import BatchRecord, FileRecord, ObjectRecord
 from writers.partitioner import encode_keys, murmur2, partition_for_keys
@@ -301,6 +302,7 @@ def test_the_layout_is_what_the_keys_module_builds() -> None:
         keys.boundary_key(7),
         keys.probe_key(UUID),
         keys.condemned_key(7, UUID),
+        ring_key(7, 7).replace(f"{7:010d}", born),
         keys.data_key(keys.topic_directory("orders", UUID), 7, UUID),
         keys.sidecar_key(keys.topic_directory("orders", UUID), 7, UUID, "{index,runs,markers,txnindex}"),
     ]
@@ -313,6 +315,8 @@ def test_the_layout_is_what_the_keys_module_builds() -> None:
         "<from>": born,
         "<to>": born,
         "<uuid>": UUID,
+        "<generation>": born,
+        "<wrapping>": born,
         "<name>": "orders",
     }
     words["<first 8 hex of topic id>"] = UUID[:8]

@@ -9,7 +9,7 @@ from txnformat.core.entry import CommitEntry, decode_entry
 from txnformat.errors import StorageError
 from txnformat.protocol.effects import Effect, GetObject, ListObjects, MakeDurable, Simultaneous, Sleep, Steps
 from txnformat.segments.payload import head_of
-from txnformat.store.object_sizes import TOO_LARGE, is_hint
+from txnformat.store.object_sizes import NOT_AUTHENTIC, TOO_LARGE, is_hint
 
 __all__ = [
     "READ_ATTEMPTS_MAX",
@@ -54,8 +54,8 @@ def get_object(key: str) -> Steps[bytes | None]:
 
 
 def _is_useless_hint(key: str, error: StorageError) -> bool:
-    """Return whether a log can be read without this object, which is larger than any that a writer makes."""
-    return error.kind == TOO_LARGE and is_hint(key)
+    """Return whether a log can be read without this object, which is larger than any that a writer makes, or does not open."""
+    return error.kind in (TOO_LARGE, NOT_AUTHENTIC) and is_hint(key)
 
 
 def list_keys(prefix: str, start_after: str | None = None) -> Steps[list[str]]:

@@ -37,7 +37,7 @@ from txnformat.reading.stored_rows import stored_schema
 from txnformat.segments.ranged_file import SeekableFile
 from txnformat.segments.reader import SegmentFileReader
 from txnformat.segments.segment_object import SMALL_FILE_BYTES
-from txnformat.store.base import ObjectStore
+from txnformat.store.base import ObjectStore, range_of
 from txnformat.store.local import LocalStore
 
 __all__ = ["LogDataset", "plan_dataset"]
@@ -239,7 +239,7 @@ class _Object(SeekableFile):
                 self._whole = self._small.get(self._key, self._size)
             data = self._whole[self._position : self._position + count]
         else:
-            data = _fetched(self._store, self._key, self._position, count)
+            data = _fetched(self._store, self._key, self._position, count, self._size)
         self._position += count
         return data
 
@@ -251,9 +251,9 @@ class _Object(SeekableFile):
         return self._size
 
 
-def _fetched(store: ObjectStore, key: str, start: int, length: int) -> bytes:
+def _fetched(store: ObjectStore, key: str, start: int, length: int, size: int) -> bytes:
     try:
-        return store.get_range(key, start, length)
+        return range_of(store, key, start, length, size)
     except NotFoundError as error:
         raise NotFoundError(
             "a segment file that the log names is gone",
@@ -288,7 +288,7 @@ class _SmallFiles:
     def get(self, key: str, size: int) -> bytes:
         """Return a file. Requests: 1 GET, none when it is kept, or another thread fetches it just now."""
         if key not in self._several:
-            return _fetched(self._store, key, 0, size)
+            return _fetched(self._store, key, 0, size, size)
         with self._lock:
             kept = self._kept.get(key)
             mine: Future[bytes] | None = None
@@ -298,9 +298,9 @@ class _SmallFiles:
         if kept is not None:
             return kept.result()
         if mine is None:
-            return _fetched(self._store, key, 0, size)
+            return _fetched(self._store, key, 0, size, size)
         try:
-            data = _fetched(self._store, key, 0, size)
+            data = _fetched(self._store, key, 0, size, size)
         except BaseException as error:
             with self._lock:
                 del self._kept[key]

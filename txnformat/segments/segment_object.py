@@ -17,7 +17,7 @@ from txnformat.segments.footer import Chunk, Footer, FooterError, decode_footer
 from txnformat.segments.footer_shape import shape_of
 from txnformat.segments.payload import payload_of
 from txnformat.segments.writer import CHUNK_CRC32_KEY
-from txnformat.store.base import ObjectStore
+from txnformat.store.base import ObjectStore, range_of
 from txnformat.store.recent import recent_payloads
 from txnformat.types import FileRecord
 
@@ -66,7 +66,7 @@ def read_range(store: ObjectStore, file: FileRecord, start: int, length: int) ->
     """
     place = file.place
     if place is None:
-        return store.get_range(file.key, start, length)
+        return range_of(store, file.key, start, length, file.size)
     recent = recent_payloads(store)
     payload = recent.get(place.entry)
     if payload is None or not has_file(payload, file, place):

@@ -20,7 +20,7 @@ from enum import StrEnum
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
-from txnformat.errors import StorageError
+from txnformat.errors import InvalidInputError, StorageError
 
 __all__ = [
     "CreateOutcome",
@@ -29,10 +29,13 @@ __all__ = [
     "ObjectStore",
     "ObjectWriter",
     "check_range",
+    "is_encrypted",
     "list_each",
     "lists_by_scanning",
     "make_durable",
     "place_of",
+    "range_of",
+    "rotate_key",
     "too_large",
 ]
 
@@ -195,6 +198,37 @@ def too_large(url: str, key: str, expected: int, got: int | None) -> StorageErro
         expected=f"at most {expected} bytes",
         got="more" if got is None else f"{got} bytes",
     )
+
+
+def range_of(store: ObjectStore, key: str, start: int, length: int, size: int) -> bytes:
+    """Return a byte range of an object whose ``size`` is known, as :meth:`ObjectStore.get_range` does. Requests: 1 ranged GET.
+
+    A store that has to know the size to find a range has a method ``get_range_of``.
+    """
+    method = getattr(store, "get_range_of", None)
+    if method is None:
+        return store.get_range(key, start, length)
+    found: bytes = method(key, start, length, size)
+    return found
+
+
+def is_encrypted(store: ObjectStore) -> bool:
+    """Return whether a store encrypts what it is given: only its clients can read its objects."""
+    return bool(getattr(store, "is_encrypted", False))
+
+
+def rotate_key(store: ObjectStore, *, master: bool) -> int:
+    """Call the method ``rotate_key`` of a store that encrypts. Raises InvalidInputError of kind ``log-not-encrypted`` about another one."""
+    method = getattr(store, "rotate_key", None)
+    if method is None:
+        raise InvalidInputError(
+            "the log is not encrypted",
+            kind="log-not-encrypted",
+            hint="a log is encrypted from its creation on, by the storage option key_client",
+            path=store.url,
+        )
+    count: int = method(master=master)
+    return count
 
 
 def place_of(store: ObjectStore) -> str:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from txnformat import keys
 
 __all__ = [
+    "ABOUT_KEYS",
     "BUNDLE_BYTES_MAX",
     "CONDEMNED_BYTES_MAX",
     "ENTRY_BYTES_MAX",
     "METADATA_BYTES_MAX",
+    "NOT_AUTHENTIC",
     "OTHER_BYTES_MAX",
     "SMALL_BYTES_MAX",
     "SNAPSHOT_BYTES_MAX",
@@ -38,8 +40,12 @@ OTHER_BYTES_MAX = 1024 * 1024 * 1024
 
 TOO_LARGE = "object-too-large"
 """Kind of the error about an object that has more."""
+ABOUT_KEYS = frozenset({"log-not-encrypted", "key-refused", "key-missing", "key-client-failed"})
+"""Kinds of errors about the keys of an encrypted log: nothing of it can be read."""
+NOT_AUTHENTIC = "object-not-authentic"
+"""Kind of the error about an object of an encrypted log that does not open."""
 
-_SMALL = (keys.FORMAT_KEY, keys.LATEST_KEY, keys.BOUNDARY_PREFIX, keys.PROBE_PREFIX)
+_SMALL = (keys.FORMAT_KEY, keys.LATEST_KEY, keys.BOUNDARY_PREFIX, keys.PROBE_PREFIX, keys.KEYS_PREFIX)
 _BUNDLES = (keys.BUNDLE_PREFIX, keys.PAYLOAD_PREFIX)
 _HINTS = (keys.LATEST_KEY, *_BUNDLES, keys.SNAPSHOT_PREFIX)
 _SIDECARS = (".index", ".markers", ".txnindex")

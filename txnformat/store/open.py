@@ -16,6 +16,7 @@ from txnformat.clock import Clock
 from txnformat.errors import InvalidInputError, UnsupportedStoreError, repr_of
 from txnformat.forking import renewed
 from txnformat.store.base import ObjectStore
+from txnformat.store.encrypted.key_client import KeySource, key_source
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.options import shown_name
@@ -77,7 +78,7 @@ def open_store(
     ``abfss://container@account.dfs.core.windows.net/path`` (also ``abfs://``), ``az://container/path``, or, for tests within one
     process, ``memory://name``: the same store for the same name while anything holds it. ``clock``: where the store's time
     comes from, for a store without a clock of its own; else the own time. ``storage_options``: credentials, endpoint, … of a
-    remote store; of a local disk ``follow_symlinks`` (docs/storage.md). Raises UnsupportedStoreError: no adapter for this scheme; InvalidInputError: no
+    remote store; of a local disk ``follow_symlinks``; of an encrypted log ``key_client`` (docs/storage.md). Raises UnsupportedStoreError: no adapter for this scheme; InvalidInputError: no
     location at all, or an unknown or unfit storage option.
     """
     if not isinstance(location, str | Path):
@@ -85,12 +86,34 @@ def open_store(
     check_options(storage_options)
     text = str(location)
     _check_no_mount(text)
+    source, storage_options = key_source(storage_options or {})
+    store = _open_plain(location, text, clock, storage_options)
+    return store if source is None else _encrypted(store, source)
+
+
+def _encrypted(store: ObjectStore, source: KeySource) -> ObjectStore:
+    try:
+        module = import_module("txnformat.store.encrypted.store")
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("cryptography"):
+            raise
+        raise UnsupportedStoreError(
+            "an encrypted log needs a package that is not installed: cryptography",
+            hint="pip install 'txnlog[encryption]' for the Python that runs this; for Spark on its executors, too",
+        ) from None
+    found: ObjectStore = module.EncryptedStore(store, source)
+    return found
+
+
+def _open_plain(
+    location: str | Path, text: str, clock: Clock | None, storage_options: Mapping[str, str]
+) -> ObjectStore:
     match = None if isinstance(location, Path) else _SCHEME.match(text)
     scheme = "file" if match is None else match[1].lower()
     if scheme in REMOTE:
         return _remote_store(scheme, text, clock, storage_options)
     if scheme == "file":
-        follow = follows_symlinks(storage_options or {})
+        follow = follows_symlinks(storage_options)
         return _local_store(_file_path(text) if match else text, clock, follow)
     if match is not None and scheme == "memory":
         if storage_options:

@@ -11,10 +11,12 @@ from txnformat.store.base import (
     ObjectInfo,
     ObjectStore,
     ObjectWriter,
+    is_encrypted,
     list_each,
     lists_by_scanning,
     make_durable,
     place_of,
+    range_of,
 )
 from txnformat.store.requests import RequestKind
 from txnformat.store.unfinished import UnfinishedUpload, discard_upload, unfinished_uploads
@@ -61,6 +63,17 @@ class WrappedStore(ObjectStore):
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         return self._request(RequestKind.GET_RANGE, key, lambda: self._inner.get_range(key, start, length))
+
+    def get_range_of(self, key: str, start: int, length: int, size: int) -> bytes:
+        """See :func:`~txnformat.store.base.range_of`."""
+        return self._request(
+            RequestKind.GET_RANGE, key, lambda: range_of(self._inner, key, start, length, size)
+        )
+
+    @property
+    def is_encrypted(self) -> bool:
+        """See :func:`~txnformat.store.base.is_encrypted`."""
+        return is_encrypted(self._inner)
 
     def head(self, key: str) -> ObjectInfo | None:
         return self._request(RequestKind.HEAD, key, lambda: self._inner.head(key))

@@ -22,7 +22,7 @@ from txnformat.segments.footer import FooterError
 from txnformat.segments.footer_schema import decode_schema
 from txnformat.segments.reader import SegmentFileReader
 from txnformat.segments.segment_object import read_range
-from txnformat.store.base import ObjectStore
+from txnformat.store.base import ObjectStore, range_of
 from txnformat.store.memory import MemoryStore
 from txnformat.types import FileRecord
 from txnformat.verify.bytes import decode_problem, decoded
@@ -234,7 +234,7 @@ def _check_hash(record: Record, file: FileRecord, pieces: Iterable[bytes]) -> No
 
 def _pieces(store: ObjectStore, file: FileRecord) -> Iterator[bytes]:
     for start in range(0, file.size, PIECE_BYTES):
-        yield store.get_range(file.key, start, min(PIECE_BYTES, file.size - start))
+        yield range_of(store, file.key, start, min(PIECE_BYTES, file.size - start), file.size)
 
 
 def _own_schema(store: ObjectStore, file: FileRecord) -> pa.Schema:

@@ -34,12 +34,14 @@ from txnformat.core.state import LogState
 from txnformat.core.topics.evolution import next_version
 from txnformat.core.topics.schema import TopicSchema
 from txnformat.core.wire.bundle import BUNDLE_ENTRIES
+from txnformat.core.wire.small_documents import LOG_ENCRYPTED
 from txnformat.errors import FormatError, InvalidInputError, NotFoundError, StorageError
 from txnformat.persistent import Rows
 from txnformat.protocol.follow import empty_state
 from txnformat.protocol.tail import bundle_key_of
 from txnformat.reading.stored_rows import stored_schema
 from txnformat.store.base import ObjectStore
+from txnformat.store.object_sizes import ABOUT_KEYS
 from txnformat.types import ObjectRecord
 from txnformat.verify.all_files import check_files
 from txnformat.verify.bytes import check_bundle, check_hint, check_payloads, decode_problem, decoded, present
@@ -172,11 +174,15 @@ class _Verification:
             what = "there are commit entries, but the log's format.json is missing"
             self._record.add(ProblemKind.MISSING, keys.FORMAT_KEY, what, hint=hint)
         elif isinstance(data, StorageError):
+            if data.kind in ABOUT_KEYS:
+                raise data  # nothing could be looked at
             self._record.add_error(ProblemKind.UNREADABLE, keys.FORMAT_KEY, data)
         else:
             try:
                 return empty_state(data)
             except FormatError as error:
+                if error.kind == LOG_ENCRYPTED:
+                    raise
                 self._record.add_error(decode_problem(error), keys.FORMAT_KEY, error, hint)
         return None
 

@@ -104,6 +104,7 @@ for command in (
     maintain.compact,
     publish,
     erase,
+    topics.rotate_key,
     topics.upgrade,
     metrics.metrics,
     report_command,

@@ -1,4 +1,4 @@
-"""``create``, ``topics``, ``create-topic``, ``alter-topic``, ``alter-log``, ``describe``, ``offsets``, ``delete-records``, ``delete-topic``, ``upgrade``: a log and its topics."""
+"""``create``, ``topics``, ``create-topic``, ``alter-topic``, ``alter-log``, ``describe``, ``offsets``, ``delete-records``, ``delete-topic``, ``rotate-key``, ``upgrade``: a log and its topics."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ __all__ = [
     "delete_topic",
     "describe",
     "offsets",
+    "rotate_key",
     "topics",
     "upgrade",
 ]
@@ -358,6 +359,24 @@ def upgrade(place: Place, embedding: bool, as_json: bool) -> None:
         print_json({"upgraded": upgraded, "features": sorted(log.state.features.reader)})
     else:
         say("upgraded" if upgraded else "nothing to do: the log is upgraded already")
+
+
+@click.command("rotate-key")
+@with_place
+@click.option(
+    "--master",
+    is_flag=True,
+    help="Instead wrap the log's data keys by the newest master key; older master keys are needed no more.",
+)
+def rotate_key(place: Place, master: bool, as_json: bool) -> None:
+    """Give an encrypted log a new data key, for what is written from now on."""
+    with place.open() as log:
+        count = log.rotate_key(master=master)
+    if as_json:
+        print_json({"wrapped" if master else "made": count})
+    else:
+        keys = "data key" if count == 1 else "data keys"
+        say(f"{count} {keys} {'wrapped again' if master else 'made'}")
 
 
 def _parse_before(

@@ -44,6 +44,7 @@ from txnformat.errors import (
 from txnformat.protocol.unembedding import topics_embedded
 from txnformat.reading.compacting import Source
 from txnformat.reading.sealed import SidecarCache
+from txnformat.store.base import is_encrypted
 from txnformat.types import TopicPartition
 from txnformat.views.manifests import Manifest, write_manifest
 from txnformat.views.shown import PartOf, ShownTopic, shown_at
@@ -58,7 +59,14 @@ _T = TypeVar("_T")
 
 
 def view_of(name: str, committer: Committer, known: KnownTables, *, rebuild: bool) -> View:
-    """Return a format. Raises InvalidInputError of kind ``no-pyiceberg``."""
+    """Return a format. Raises InvalidInputError of kinds ``no-pyiceberg`` and ``view-of-encrypted-log``."""
+    if is_encrypted(committer.store):
+        raise InvalidInputError(
+            "an encrypted log cannot be published: other engines cannot open its files",
+            kind="view-of-encrypted-log",
+            hint="read it with txnlog; for other engines copy topics into a log without encryption",
+            path=committer.store.url,
+        )
     if name != ICEBERG:
         return DeltaView(committer, known, rebuild=rebuild, with_offsets=name == OFFSETS)
     require_pyiceberg()

@@ -10,12 +10,14 @@ from msgspec import Meta, Struct
 
 from txnformat.core.wire.document import decompressed, encode_json, plain_text
 from txnformat.core.wire.typed import Typed, check_version, fail
-from txnformat.errors import CorruptDataError
+from txnformat.errors import CorruptDataError, UnsupportedFeatureError
 from txnformat.field_types import Count, LogTime, Positive, Text
 from txnformat.keys import FORMAT_KEY, LATEST_KEY, named_after, parse_condemned_key, parse_probe_key
+from txnformat.store.encrypted.documents import ENCRYPTED_FORMAT
 
 __all__ = [
     "CONDEMNED_KEYS_MAX",
+    "LOG_ENCRYPTED",
     "BoundaryDocument",
     "CondemnedDocument",
     "FormatDocument",
@@ -28,6 +30,8 @@ __all__ = [
     "encode_condemned",
 ]
 
+LOG_ENCRYPTED = "log-encrypted"
+"""Kind of the error about an encrypted log without a key."""
 CONDEMNED_KEYS_MAX = 10_000
 """Objects in one list."""
 CONDEMNED_PLAIN_BYTES_MAX = 4 * 1024 * 1024
@@ -86,8 +90,19 @@ _VERSION, _FORMAT, _LATEST, _CONDEMNED = (
 
 
 def decode_version(data: bytes) -> int:
-    """Return the version that ``format.json`` says; a later one may have other fields."""
-    return _VERSION.decode(plain_text(data, name=FORMAT_KEY), name=FORMAT_KEY).format
+    """Return the version that ``format.json`` says; a later one may have other fields.
+
+    Raises UnsupportedFeatureError of kind ``log-encrypted`` about that of an encrypted log: a store that has its key shows another one.
+    """
+    found = _VERSION.decode(plain_text(data, name=FORMAT_KEY), name=FORMAT_KEY).format
+    if found == ENCRYPTED_FORMAT:
+        raise UnsupportedFeatureError(
+            "the log is encrypted, and no key was given",
+            kind="log-encrypted",
+            hint="give the storage option key_client that the log was made with",
+            object=FORMAT_KEY,
+        )
+    return found
 
 
 def decode_format(data: bytes) -> FormatDocument:
