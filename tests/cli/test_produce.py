@@ -494,3 +494,11 @@ def test_decimals_of_json_numbers_are_exact(txnlog: Command, log: TxnLog) -> Non
         Decimal(number).scaleb(-10) for number in numbers
     ]
     assert {row["ratio"] for row in _rows(log, "prices")} == {0.1}
+
+
+def test_an_import_of_one_file_says_what_it_did_and_no_place(
+    txnlog: Command, log: TxnLog, tmp_path: Path
+) -> None:
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "one.parquet")
+    answer = txnlog("import", "parquet", tmp_path / "one.parquet", "fresh")
+    assert answer.out == "created topic fresh\nimported 1 row of 1 file in 1 commit\n"

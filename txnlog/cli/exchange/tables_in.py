@@ -128,6 +128,7 @@ def _run(place: Place, as_json: bool, settings: dict[str, Any], call: Callable[.
     if report.created:
         say(f"created topic {report.topic}")
     at = report.position.get("version", report.position.get("after"))
+    end = "" if at in (None, "") else f", up to {at}"  # a single file has no name below its folder
     say(
-        f"imported {counted(report.rows, 'row')} of {counted(report.files, 'file')} in {counted(report.commits, 'commit')}, up to {at}"
+        f"imported {counted(report.rows, 'row')} of {counted(report.files, 'file')} in {counted(report.commits, 'commit')}{end}"
     )
