@@ -1,4 +1,4 @@
-"""The bytes of a encrypted object: chunks, each encrypted and authenticated by AES-256-GCM. Pure.
+"""The bytes of an encrypted object: chunks, each encrypted and authenticated by AES-256-GCM. Pure.
 
 Layout of a chunk, integers big-endian::
 
@@ -54,7 +54,7 @@ _HEAD = struct.Struct(">4sBBHII16s")
 _NONCE_BYTES = 12
 _TAG_BYTES = 16
 OVERHEAD_BYTES = _HEAD.size + _NONCE_BYTES + _TAG_BYTES
-"""Bytes by which a encrypted chunk is longer than what it holds."""
+"""Bytes by which an encrypted chunk is longer than what it holds."""
 ENCRYPTED_CHUNK_BYTES = CHUNK_BYTES + OVERHEAD_BYTES
 
 _FIRST = bytes(_TAG_BYTES)
@@ -94,12 +94,12 @@ def chunks_of(size: int) -> int:
 
 
 def encrypted_size(size: int) -> int:
-    """Return the bytes of a encrypted object that holds so many plain bytes."""
+    """Return the bytes of an encrypted object that holds so many plain bytes."""
     return size + chunks_of(size) * OVERHEAD_BYTES
 
 
 def plain_size(size: int) -> int:
-    """Return how many plain bytes a encrypted object of so many bytes holds; 0 of what is no encrypted object."""
+    """Return how many plain bytes an encrypted object of so many bytes holds; 0 of what is no encrypted object."""
     return max(0, size - max(1, -(-size // ENCRYPTED_CHUNK_BYTES)) * OVERHEAD_BYTES)
 
 

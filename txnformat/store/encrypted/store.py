@@ -2,7 +2,7 @@
 
 In the clear are the names of objects, their sizes (but for a constant for each 64 KiB) and times; ``format.json``, the key ring, and the objects that probe a store.
 
-A encrypted store raises nothing but StorageError about keys and damaged objects, as a store does: ``log-not-encrypted``, ``key-refused``, ``key-client-failed``,
+An encrypted store raises nothing but StorageError about keys and damaged objects, as a store does: ``log-not-encrypted``, ``key-refused``, ``key-client-failed``,
 ``key-missing``, and ``object-not-authentic`` about an object that was changed, moved or damaged after it was encrypted.
 """
 
