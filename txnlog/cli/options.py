@@ -269,8 +269,7 @@ def parse_offsets(
         partition, colon, offset = pair.strip().partition(":")
         if not (colon and NUMBER.fullmatch(partition) and NUMBER.fullmatch(offset)):
             raise click.BadParameter(
-                f"{value!r} is neither an offset nor a list such as 0:7,2:9 (partition:offset); records from a time on: "
-                "--where \"_timestamp >= '2026-01-31T12:00:00Z'\"",
+                f"{value!r} is neither an offset nor a list such as 0:7,2:9 (partition:offset)",
                 param=parameter,
             )
         if int(partition) in found:
