@@ -83,7 +83,7 @@ def erase(
             )
         _abandon(place, topic, requested_by, as_json)
         return
-    if topic is None or not (where or "").strip() or (requested_by is None and not dry_run):
+    if topic is None or where is None or not where.strip() or (requested_by is None and not dry_run):
         raise click.UsageError("name TOPIC, --where and --requested-by; or use --status")
     if key is None and not dry_run:
         key = secrets.token_hex(KEY_BYTES)
