@@ -414,6 +414,8 @@ def test_records_are_deleted_by_force_and_what_it_ends_is_told(txnlog: Command, 
     assert "--force" in answer.error["hint"]
     planned = txnlog("delete-records", "orders", "--before", "0:3", "--force", "--dry-run", "--json").json
     assert [(one["earliest"], len(one["aborted"])) for one in planned["partitions"]] == [(3, 1)]
-    out = txnlog("delete-records", "orders", "--before", "0:3", "--prepared", "none-such").out
+    answer = txnlog("delete-records", "orders", "--before", "0:3", "--prepared", "none-such", "--json")
+    assert answer.error["kind"] == "invalid-force"
+    out = txnlog("delete-records", "orders", "--before", "0:3", "--force").out
     assert out.splitlines()[-1].startswith("aborted the open transaction feed")
     assert shop.offsets("orders")[0].earliest == 3

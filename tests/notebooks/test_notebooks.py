@@ -26,7 +26,7 @@ from tests.notebooks.running import (
 )
 from tests.rounds import rounds
 
-ONCE = rounds(("03_streaming.ipynb", "06_consistent_joins.ipynb"), ())
+ONCE = rounds(("03_streaming.ipynb", "05_consistent_joins.ipynb"), ())
 """Notebooks that run as Databricks has it only, unless it is `make campaigns`: most of their time goes to the start of Spark, or of writers that are killed."""
 
 VARIES = "varies"

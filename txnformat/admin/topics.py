@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -12,6 +12,8 @@ from txnformat.client.committer import Committer
 from txnformat.core.intents import CommitResult, RemoveTopic
 from txnformat.core.lifecycle.operations import DeleteTopic
 from txnformat.core.operations import EndTxn
+from txnformat.core.state import LogState
+from txnformat.core.transactions.state import TransactionStatus
 from txnformat.errors import (
     ConflictError,
     CorruptDataError,
@@ -21,7 +23,15 @@ from txnformat.errors import (
     repr_of,
 )
 
-__all__ = ["DamagedTopic", "TopicDeletion", "attempt", "delete_topic", "is_deleted", "names_in"]
+__all__ = [
+    "DamagedTopic",
+    "TopicDeletion",
+    "attempt",
+    "check_named",
+    "delete_topic",
+    "is_deleted",
+    "names_in",
+]
 
 T = TypeVar("T")
 
@@ -91,7 +101,9 @@ class TopicDeletion:
 def delete_topic(committer: Committer, name: str, force: bool | Sequence[str]) -> TopicDeletion:
     """Delete a topic; see :meth:`txnformat.log.TxnLog.delete_topic`."""
     prepared = names_in(force)
-    topic = committer.refresh().topic(name)
+    state = committer.refresh()
+    topic = state.topic(name)
+    check_named(state, prepared)
     action = RemoveTopic(topic.topic_id, force is not False, prepared)
     result = committer.commit(committer.intend(action))
     return TopicDeletion.of(name, topic.topic_id, topic.partitions, result)
@@ -109,3 +121,15 @@ def names_in(force: object) -> tuple[str, ...]:
             hint='name prepared transactions as in force=["etl-0"]; True aborts open ones only',
         )
     return tuple(names)
+
+
+def check_named(state: LogState, names: Iterable[str]) -> None:
+    """Raise InvalidInputError of kind ``invalid-force`` unless each name is that of a prepared transaction: a slip would end others and spare the one that is meant."""
+    for name in names:
+        known = state.transactional_ids.get(name)
+        if known is None or known.status is not TransactionStatus.PREPARED:
+            raise InvalidInputError(
+                f"force names {name!r:.80}, which has no prepared transaction",
+                kind="invalid-force",
+                hint="`txnlog transactions` lists the prepared ones; True aborts open ones only",
+            )

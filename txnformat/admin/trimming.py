@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from txnformat.admin.topics import names_in
+from txnformat.admin.topics import check_named, names_in
 from txnformat.client.committer import Committer
 from txnformat.core.intents import FreePartitions, TrimTopic
 from txnformat.core.lifecycle.forcing import check_uncut
@@ -63,6 +63,7 @@ def delete_records(
     prepared = names_in(force)
     state = committer.refresh()
     found = state.topic(topic)
+    check_named(state, prepared)
     wanted = _checked(state, found, offsets, force=force is not False)
     check_removal(state)
     held: Ended = {}
@@ -209,9 +210,17 @@ def _checked(
     wanted = {}
     for number, offset in offsets.items():
         topic.check_partition(number)
+        if type(offset) is not int:
+            raise InvalidInputError(
+                f"{repr_of(offset)} is not an offset",
+                kind="invalid-offsets",
+                hint="pass a whole number; -1 is the latest offset that can be deleted up to",
+                topic=topic.name,
+                partition=number,
+            )
         partition = state.partition(_key(topic, number))
         stable = sealable_end(replace_in(partition, open={}) if force else partition)
-        if type(offset) is not int or not LATEST <= offset <= stable:
+        if not LATEST <= offset <= stable:
             bound = "log end" if force else "last stable offset"
             if not force and stable < partition.last_stable_offset:
                 bound = (
@@ -224,7 +233,7 @@ def _checked(
                 else "use an offset up to that; an open transaction may hold it back: `txnlog offsets` shows it, and force (--force) aborts it",
                 topic=topic.name,
                 partition=number,
-                got=offset if type(offset) is int else repr_of(offset),
+                got=offset,
                 earliest=partition.log_start,
                 latest=stable,
             )

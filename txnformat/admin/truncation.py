@@ -147,11 +147,15 @@ def checked_age_ms(older_than: object) -> int:
     """Return an age of entries in milliseconds. Raises InvalidInputError of kind ``invalid-age``."""
     if not isinstance(older_than, datetime.timedelta) or older_than < OLDER_THAN_MIN:
         raise InvalidInputError(
-            f"{repr_of(older_than, 80)} is not an age at which entries go: it is at least {OLDER_THAN_MIN}",
+            f"{_age(older_than)} is not an age at which entries go: it is at least {OLDER_THAN_MIN.days} days",
             kind="invalid-age",
-            hint="pass a timedelta, such as timedelta(days=30); younger entries stay, for clients that have no news for so long",
+            hint="use 30 days, for example (30d, or timedelta(days=30)); younger entries stay, for clients that have no news for so long",
         )
     return older_than // datetime.timedelta(milliseconds=1)
+
+
+def _age(given: object) -> str:
+    return f"{given} (hours:minutes:seconds)" if isinstance(given, datetime.timedelta) else repr_of(given, 80)
 
 
 def write_needed_snapshots(committer: Committer, older_than: datetime.timedelta) -> None:

@@ -61,7 +61,7 @@ from txnformat.protocol.sealing import merge_lists, seal_due, sealable, stable_e
 from txnformat.protocol.snapshots import snapshot_due, write_hint, write_snapshot
 from txnformat.protocol.spilling import log_ends, write_spill
 from txnformat.protocol.tail import bundle_due, payloads_due, write_bundles, write_payloads
-from txnformat.protocol.view import View, waited
+from txnformat.protocol.view import View, age_of
 from txnformat.shield import shielded
 from txnformat.spans import span
 from txnformat.store.base import ObjectStore
@@ -203,7 +203,7 @@ class Committer:
         now = self.clock.now()
         if view is not None and view.proof is not None:
             here = Times(now.wall_ms, now.boot_ms, view.proof.store_ms)
-            if waited(view.proof, here) > UPLOAD_VIEW_MS_MAX:
+            if age_of(view.proof, here) > UPLOAD_VIEW_MS_MAX:
                 try:
                     self.refresh()
                 except StorageError as error:

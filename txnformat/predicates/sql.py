@@ -114,7 +114,7 @@ def check_text(text: object) -> None:
             "where has half of a surrogate pair, which is no character", "pass text that has a form in UTF-8"
         )
     if not text.strip():
-        _refuse("where is empty", "leave it out to read everything")
+        _refuse("where is empty", 'give a condition such as "id > 5"; a read without where reads everything')
 
 
 def _parsed(text: str) -> Any:

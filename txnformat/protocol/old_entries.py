@@ -15,7 +15,7 @@ from txnformat.errors import CorruptDataError, NotFoundError
 from txnformat.protocol.effects import ReadClock, Steps, Times
 from txnformat.protocol.reads import get_object, list_keys, read_boundary, read_slot
 from txnformat.protocol.tail import bundle_key_of, usable_bundle
-from txnformat.protocol.view import waited
+from txnformat.protocol.view import age_of
 
 __all__ = ["HISTORY_GONE", "OldEntries", "history_gone", "history_start"]
 
@@ -56,7 +56,7 @@ class OldEntries:
         if number >= self._boundary:
             found = yield from read_slot(number)
             now: Times = yield ReadClock()
-            if found is None or self._asked is None or waited(self._asked, now) > BOUNDARY_MS_MAX:
+            if found is None or self._asked is None or age_of(self._asked, now) > BOUNDARY_MS_MAX:
                 self._asked = now
                 self._boundary = yield from read_boundary()
             if number >= self._boundary and found is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from txnformat.core.state import LogState
 from txnformat.protocol.effects import Times
 
-__all__ = ["View", "waited"]
+__all__ = ["View", "age_of", "waited"]
 
 VIEW_AGE_MS_MAX = 60_000
 """Oldest view that proves anything without reading the boundary."""
@@ -70,7 +70,14 @@ def elapsed_ms(start: Times, end: Times) -> int | None:
     return max(end.boot_ms - start.boot_ms, end.wall_ms - start.wall_ms)
 
 
-def waited(start: Times, end: Times) -> int:
-    """Return the milliseconds between two readings, by the wall clock where no clock counts suspended time."""
+def age_of(start: Times, end: Times) -> int:
+    """Return the milliseconds between two readings, too many rather than too few: for what must not be too old."""
     elapsed = elapsed_ms(start, end)
     return end.wall_ms - start.wall_ms if elapsed is None else elapsed
+
+
+def waited(start: Times, end: Times) -> int:
+    """Return the milliseconds between two readings, by the clock that does not jump if the machine has it: for patience and deadlines."""
+    if start.boot_ms is None or end.boot_ms is None:
+        return end.wall_ms - start.wall_ms
+    return end.boot_ms - start.boot_ms

@@ -268,9 +268,10 @@ def parse_offsets(
     for pair in value.split(","):
         partition, colon, offset = pair.strip().partition(":")
         if not (colon and NUMBER.fullmatch(partition) and NUMBER.fullmatch(offset)):
+            by_time = "; records from a time on: --where \"_timestamp >= '2026-01-31T12:00:00Z'\""
             raise click.BadParameter(
-                f"{value!r} is neither an offset nor a list such as 0:7,2:9 (partition:offset); records from a time on: "
-                "--where \"_timestamp >= '2026-01-31T12:00:00Z'\"",
+                f"{value!r} is neither an offset nor a list such as 0:7,2:9 (partition:offset)"
+                + (by_time if "--from" in parameter.opts else ""),
                 param=parameter,
             )
         if int(partition) in found:

@@ -120,6 +120,27 @@ def test_what_cannot_be_forced_is_bad_input(force: Any) -> None:
     assert log.refresh().entry == entry
 
 
+def test_a_name_without_a_prepared_transaction_ends_nothing() -> None:
+    log = filled()
+    producer = Producer(log, "open", buffer="inline")
+    producer.init()
+    producer.begin()
+    producer.send("t", rows(1))
+    producer.flush()
+    entry = log.refresh().entry
+    for name in ("no-such-id", "open", ""):
+        for remove in (
+            lambda names: log.delete_topic("t", force=names),
+            lambda names: log.delete_records("t", {0: 1}, force=names),
+        ):
+            with pytest.raises(InvalidInputError) as caught:
+                remove([name])
+            assert caught.value.kind == "invalid-force"
+            assert repr(name) in str(caught.value)
+    assert log.refresh().entry == entry
+    producer.commit()
+
+
 def test_open_and_prepared_transactions_hold_the_topic_until_they_are_forced() -> None:
     log = filled()
     producers = {

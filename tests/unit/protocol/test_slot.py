@@ -114,6 +114,17 @@ def test_unclear_until_the_deadline_is_unknown() -> None:
     assert 900 < sum(hand.sleeps()) < 7_000
 
 
+def test_a_wall_clock_that_jumps_uses_up_no_deadline() -> None:
+    hand = Hand()
+    hand.creates = [AMBIGUOUS, AMBIGUOUS]
+
+    def jump(request: object) -> None:
+        hand.wall_ms += 150_000
+
+    hand.before = jump
+    assert isinstance(_create(hand), Ours)
+
+
 def test_without_a_clock_that_counts_suspended_time_the_wall_clock_keeps_the_deadline() -> None:
     hand = Hand()
     hand.boot_ms = None

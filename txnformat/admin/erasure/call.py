@@ -132,15 +132,21 @@ def abandon(committer: Committer, erasure_id: str, *, requested_by: str) -> Eras
 
 
 def _check(requested_by: object, key: object) -> None:
-    if not _is_utf8(requested_by) or not 0 < len(str(requested_by).encode()) <= REQUESTED_BY_BYTES_MAX:
+    is_said = _is_utf8(requested_by) and str(requested_by).strip() and str(requested_by).isprintable()
+    if not is_said or len(str(requested_by).encode()) > REQUESTED_BY_BYTES_MAX:
         raise InvalidInputError(
-            f"requested_by is {repr_of(requested_by, 80)}, not a text of 1 to {REQUESTED_BY_BYTES_MAX} bytes",
+            f"requested_by is {repr_of(requested_by, 80)}, not a text of 1 to {REQUESTED_BY_BYTES_MAX} bytes that people can read",
             kind="invalid-requested-by",
             hint="say by whom, or for which ticket; the log keeps it",
         )
-    if key is not None and (not _is_utf8(key) or not KEY_CHARS_MIN <= len(str(key)) <= KEY_CHARS_MAX):
+    if key is not None and (
+        not _is_utf8(key)
+        or " " in str(key)
+        or not str(key).isprintable()
+        or not KEY_CHARS_MIN <= len(str(key)) <= KEY_CHARS_MAX
+    ):
         raise InvalidInputError(
-            f"the key of an erasure is a text of {KEY_CHARS_MIN} to {KEY_CHARS_MAX} characters",
+            f"the key of an erasure is a text of {KEY_CHARS_MIN} to {KEY_CHARS_MAX} characters without spaces",
             kind="invalid-erasure-key",
             hint="give the key that the first call returned, or 32 random hex digits",
         )

@@ -6,6 +6,7 @@ Names and meanings are Kafka's where Kafka has them. A state may have settings o
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from itertools import permutations
 from typing import NamedTuple
@@ -28,6 +29,8 @@ KIND = "invalid-setting"
 _VIEWS = ("delta", "delta-offsets", "iceberg")
 _FORMATS = ("", *(",".join(some) for count in (1, 2, 3) for some in permutations(_VIEWS, count)))
 """Formats of views, with commas between them."""
+_RATIO = re.compile(r"(0|1)(\.[0-9]{0,20})?|\.[0-9]{1,20}|[0-9](\.[0-9]{1,20})?e-[0-9]{1,3}")
+"""Texts of a number from 0 to 1, and those that Python makes of one."""
 Value = int | str
 
 
@@ -49,6 +52,8 @@ class Setting(NamedTuple):
     """It is the name of a column."""
     is_columns: bool = False
     """It is names of columns, with commas between them."""
+    said: str = ""
+    """The texts that it may be, in words. Empty: all of them, one after the other."""
 
 
 SETTINGS: dict[str, Setting] = {
@@ -67,7 +72,9 @@ SETTINGS: dict[str, Setting] = {
     "delete.retention.ms": Setting(24 * 3_600_000, minus_one=None),
     "tombstone.column": Setting("", is_column=True),
     "embed": Setting("true", ("true", "false")),
-    "publish.formats": Setting("", _FORMATS),
+    "publish.formats": Setting(
+        "", _FORMATS, said=f"some of {', '.join(_VIEWS)}, with commas between them, each once"
+    ),
     "publish.hold.ms": Setting(7 * 24 * 3_600_000, minus_one=None),
     "publish.iceberg.scheme": Setting("", ("", "file", "s3", "s3a")),
 }
@@ -95,7 +102,7 @@ def as_settings(settings: object) -> tuple[TopicSetting, ...]:
 
 
 def _stored(name: str, value: Value | float) -> Value:
-    return repr(float(value)) if SETTINGS[name].is_ratio else value  # type: ignore[return-value]
+    return repr(abs(float(value))) if SETTINGS[name].is_ratio else value  # type: ignore[return-value]
 
 
 def _problems(name: object, value: object) -> Iterable[str]:
@@ -104,7 +111,7 @@ def _problems(name: object, value: object) -> Iterable[str]:
         yield f"there is no setting {repr_of(name, 80)}; use {', '.join(SETTINGS)}"
     elif known.values:
         if value not in known.values:
-            yield f"{name} is {repr_of(value, 80)}, not {' or '.join(known.values)}"
+            yield f"{name} is {repr_of(value, 80)}, not {known.said or ' or '.join(one or 'an empty text' for one in known.values)}"
     elif known.is_ratio:
         if not _is_ratio(value):
             yield f"{name} is {repr_of(value, 80)}, not a number from 0 to 1"
@@ -118,15 +125,15 @@ def _problems(name: object, value: object) -> Iterable[str]:
         known.least <= value <= INT64_MAX or (value == -1 and known.minus_one)
     ):
         also = f", or -1 ({known.minus_one})" if known.minus_one else ""
-        yield f"{name} is {repr_of(value, 80)}, not a whole number from {known.least} on{also}"
+        yield f"{name} is {repr_of(value, 80)}, not a whole number from {known.least} to {INT64_MAX}{also}"
 
 
 def _is_ratio(value: object) -> bool:
-    if type(value) not in (int, float, str):
+    if type(value) not in (int, float, str) or (isinstance(value, str) and not _RATIO.fullmatch(value)):
         return False
     try:
         number = float(value)  # type: ignore[arg-type]
-    except (ValueError, OverflowError):
+    except OverflowError:
         return False
     return math.isfinite(number) and 0 <= number <= 1
 

@@ -72,6 +72,8 @@ def erase(
     again with the same condition and key. The log needs `txnlog upgrade` once before.
     """
     if status:
+        if where is not None or requested_by is not None or key is not None or abandon:
+            raise click.UsageError("--status goes with the id of an erasure alone")
         _show_status(place, topic, as_json)
         return
     if abandon:
@@ -81,7 +83,7 @@ def erase(
             )
         _abandon(place, topic, requested_by, as_json)
         return
-    if topic is None or where is None or (requested_by is None and not dry_run):
+    if topic is None or where is None or not where.strip() or (requested_by is None and not dry_run):
         raise click.UsageError("name TOPIC, --where and --requested-by; or use --status")
     if key is None and not dry_run:
         key = secrets.token_hex(KEY_BYTES)
