@@ -68,7 +68,7 @@ class RingDocument(Struct, frozen=True):
     key: WrappedRecord
     log_id: Text
     proof: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z", description="64 hex digits")]
-    """What only the first data key makes of the rest, and of the number of the wrapping."""
+    """Only the first data key makes it, of the rest and of the number of the wrapping."""
 
 
 class _PlainFormat(Struct, frozen=True):

@@ -99,7 +99,7 @@ def key_source(options: Mapping[str, str]) -> tuple[KeySource | None, dict[str, 
     if (kind == "env" and not _VARIABLE.fullmatch(rest_of)) or (
         kind == "file" and rest_of.lstrip().startswith("{")
     ):
-        # What stands there may be the keys: it must not show.
+        # The user may have put the keys there: the text must not show.
         raise InvalidInputError(
             f"storage option {CLIENT_OPTION} has something else than the {'name of a variable' if kind == 'env' else 'path of a file'}",
             kind="invalid-storage-option",

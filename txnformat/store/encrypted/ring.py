@@ -200,8 +200,7 @@ def _unwrapped(store: ObjectStore, client: KeyClient, log_id: str, record: Wrapp
         given = client.unwrap(record.master_key, record.wrapped, _context(log_id, record.generation))
     except Exception as error:  # noqa: BLE001  # whatever the key client raises
         raise refused(error, store.url, record.master_key) from None
-    is_key = isinstance(given, bytes | bytearray) and len(given) == KEY_BYTES
-    key = DataKey(log_id, record.generation, bytes(given)) if is_key else None
+    key = _key_of(log_id, record.generation, given)
     if key is None or key.check() != record.check:
         raise StorageError(
             "the key client gave another key than the log's",
@@ -213,17 +212,19 @@ def _unwrapped(store: ObjectStore, client: KeyClient, log_id: str, record: Wrapp
     return key
 
 
+def _key_of(log_id: str, generation: int, given: object) -> DataKey | None:
+    is_key = isinstance(given, bytes) and len(given) == KEY_BYTES
+    return DataKey(log_id, generation, given) if is_key else None  # type: ignore[arg-type]
+
+
 def _wrapped(store: ObjectStore, client: KeyClient, key: DataKey) -> WrappedRecord:
-    """Return a data key wrapped, once the key client has opened it again: what nobody opens must never be stored."""
+    """Return a data key wrapped, once the key client has opened it again: nothing is stored that it does not open."""
     try:
-        master_key, wrapped = key.wrapped_by(client, _context(key.log_id, key.generation))
-        record = WrappedRecord(key.check(), key.generation, master_key, wrapped)
-        whole = decode_ring(encode(RingDocument(1, record, key.log_id, "0" * 64)))
-    except (TypeError, ValueError):
-        whole = None
+        answer = key.wrapped_by(client, _context(key.log_id, key.generation))
     except Exception as error:  # noqa: BLE001  # whatever the key client raises
         raise refused(error, store.url, "the newest") from None
-    if whole is None or whole.key != record:
+    record = _record_of(key, answer)
+    if record is None:
         raise StorageError(
             "the key client answered something that is no wrapped key; nothing was stored",
             kind="key-refused",
@@ -232,6 +233,18 @@ def _wrapped(store: ObjectStore, client: KeyClient, key: DataKey) -> WrappedReco
         )
     _unwrapped(store, client, key.log_id, record)
     return record
+
+
+def _record_of(key: DataKey, answer: object) -> WrappedRecord | None:
+    """Return what a key client has answered as a record; None if it would not be read back."""
+    if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], bytes):
+        return None
+    record = WrappedRecord(key.check(), key.generation, *answer)
+    try:
+        read = decode_ring(encode(RingDocument(1, record, key.log_id, "0" * 64))).key
+    except (TypeError, ValueError):
+        return None
+    return record if read == record else None
 
 
 def first_format(store: ObjectStore, client: KeyClient, log_id: str) -> bytes:
