@@ -366,7 +366,9 @@ def _cut(text: str) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """Return a number with what it counts: ``1 record``, ``2 records``, ``0 entries``."""
-    ending = "ies" if what.endswith("y") else "es" if what.endswith("ch") else "s"
-    many = what.removesuffix("y") + ending
+    """Return a number with what it counts: ``1 record``, ``2 records``, ``0 entries``, ``2 keys``."""
+    if what.endswith("y") and what[-2] not in "aeiou":
+        many = what.removesuffix("y") + "ies"
+    else:
+        many = what + ("es" if what.endswith("ch") else "s")
     return f"{number} {what if number == 1 else many}"

@@ -375,8 +375,7 @@ def rotate_key(place: Place, master: bool, as_json: bool) -> None:
     if as_json:
         print_json({"wrapped" if master else "made": count})
     else:
-        keys = "data key" if count == 1 else "data keys"
-        say(f"{count} {keys} {'wrapped again' if master else 'made'}")
+        say(f"{counted(count, 'data key')} {'wrapped again' if master else 'made'}")
 
 
 def _parse_before(

@@ -187,7 +187,7 @@ def test_a_commit_whose_answer_is_lost_is_there_once(
         struck.append(key)
         if rotates:
             EncryptedStore(shared, source).rotate_key(master=False)
-            log.store.forget_keys()  # type: ignore[attr-defined]  # as after an object with the new key
+            log.store.read_keys_again()  # type: ignore[attr-defined]  # as after an object with the new key
         return Fault(kind, late_by=2 if kind is FaultKind.APPLIED_LATE else None)
 
     with TxnLog.create(EncryptedStore(FaultyStore(shared, schedule), source)) as log:

@@ -118,7 +118,8 @@ def test_a_key_client_of_your_own(root: Path, monkeypatch: pytest.MonkeyPatch) -
     with TxnLog.create(root, storage_options=options) as log:
         log.create_topic("t", TOPIC)
         send(log, 1)
-        assert Vault.asked == [f"SECRET-CONFIG vault-key txnlog:{log.log_id}:1"]
+        # Once to see that what was wrapped opens, and once to use it.
+        assert Vault.asked == [f"SECRET-CONFIG vault-key txnlog:{log.log_id}:1"] * 2
         assert "SECRET-CONFIG" not in repr(log.store)
         again = pickle.loads(pickle.dumps(log.store))
         assert again.get(keys.entry_key(0)) == log.store.get(keys.entry_key(0))
@@ -150,6 +151,8 @@ def test_a_key_client_of_your_own(root: Path, monkeypatch: pytest.MonkeyPatch) -
         ({"key_client": "os:system", "key_client_config": "SECRET"}, "no class with the methods"),
         ({"key_client": "collections:Counter"}, "no class with the methods"),
         ({"key_client": "tests.integration.encryption.key_vault:made"}, "no class with the methods"),
+        ({"key_client": 'env:{"current": "SECRET"}'}, "else than the name of a variable"),
+        ({"key_client": 'file: {"current": "SECRET"}'}, "else than the path of a file"),
         ({"key_client": "env:X", "KEY_CLIENT": "env:Y"}, "given twice"),
         ({"key_client": 3}, "are texts"),
     ],

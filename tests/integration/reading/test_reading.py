@@ -208,7 +208,7 @@ def test_a_newer_format_and_an_unknown_operation_are_refused(root: Path) -> None
     entry.write_bytes(changed_entry(entry.read_bytes(), rename))
     _kind(UnsupportedFeatureError, "unsupported-feature", lambda: TxnLog.open(root))
     path = root / keys.FORMAT_KEY
-    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 3}))
     _kind(UnsupportedFeatureError, "newer-format", lambda: TxnLog.open(root))
 
 

@@ -178,7 +178,6 @@ def test_versions_below_what_was_erased_are_refused_and_later_ones_stay(log: Txn
     [
         ({"where": "TRUE"}, "erases-all-rows"),
         ({"where": "n >= 0"}, "erases-all-rows"),
-        ({"where": "missing = 1"}, "invalid-where"),
         ({"where": "_offset = 1"}, "invalid-where"),
         ({"where": ""}, "invalid-where"),
         ({"where": None}, "invalid-where"),
@@ -186,7 +185,6 @@ def test_versions_below_what_was_erased_are_refused_and_later_ones_stay(log: Txn
         ({"requested_by": ""}, "invalid-requested-by"),
         ({"requested_by": "é" * 501}, "invalid-requested-by"),
         ({"requested_by": 5}, "invalid-requested-by"),
-        ({"requested_by": " "}, "invalid-requested-by"),
         ({"requested_by": "a\0"}, "invalid-requested-by"),
         ({"key": " " + "0" * 40}, "invalid-erasure-key"),
         ({"requested_by": "\udcff"}, "invalid-requested-by"),

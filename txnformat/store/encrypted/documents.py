@@ -67,6 +67,8 @@ class RingDocument(Struct, frozen=True):
     format: Positive
     key: WrappedRecord
     log_id: Text
+    proof: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z", description="64 hex digits")]
+    """Only the first data key makes it, of the rest and of the number of the wrapping."""
 
 
 class _PlainFormat(Struct, frozen=True):

@@ -22,8 +22,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import struct
 from collections.abc import Iterator
+from typing import Protocol
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -64,6 +66,14 @@ class EnvelopeError(ValueError):
     """Bytes are not what was encrypted under this name; the text says what is wrong."""
 
 
+class Wrapper(Protocol):
+    """The half of a key client that wraps."""
+
+    def wrap(self, key: bytes, context: str) -> tuple[str, bytes]:
+        """See :class:`~txnformat.store.encrypted.key_client.KeyClient`."""
+        ...
+
+
 class DataKey:
     """A data key of a log. Shows nothing, and cannot be pickled."""
 
@@ -71,6 +81,15 @@ class DataKey:
         self.log_id = log_id
         self.generation = generation
         self._secret = secret
+
+    @classmethod
+    def new(cls, log_id: str, generation: int) -> DataKey:
+        """Return a data key that is new."""
+        return cls(log_id, generation, os.urandom(KEY_BYTES))
+
+    def wrapped_by(self, client: Wrapper, context: str) -> tuple[str, bytes]:
+        """Return what a key client makes of the key: the name of the master key, and the wrapped key."""
+        return client.wrap(self._secret, context)
 
     def __repr__(self) -> str:
         return f"DataKey(generation={self.generation})"

@@ -35,6 +35,7 @@ CLIENT_OPTION = "key_client"
 CONFIG_OPTION = "key_client_config"
 
 _CLASS = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 FORMS = "write file:/path/keys.json, env:NAME of a variable, or package.module:Class"
 
 
@@ -92,6 +93,15 @@ def key_source(options: Mapping[str, str]) -> tuple[KeySource | None, dict[str, 
     if not rest_of or (kind not in ("file", "env") and not _CLASS.fullmatch(client)):
         raise InvalidInputError(
             f"storage option {CLIENT_OPTION} does not say where keys are",
+            kind="invalid-storage-option",
+            hint=FORMS,
+        )
+    if (kind == "env" and not _VARIABLE.fullmatch(rest_of)) or (
+        kind == "file" and rest_of.lstrip().startswith("{")
+    ):
+        # The user may have put the keys there: the text must not show.
+        raise InvalidInputError(
+            f"storage option {CLIENT_OPTION} has something else than the {'name of a variable' if kind == 'env' else 'path of a file'}",
             kind="invalid-storage-option",
             hint=FORMS,
         )

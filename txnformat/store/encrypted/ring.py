@@ -2,11 +2,14 @@
 
 The first one is in ``format.json``, and so made in the same request as the log. Further ones are objects under ``_txnlog/keys/``, created if absent and never
 replaced: their names have a generation of the data key and the number of its wrapping. The newest generation encrypts; each opens what it has encrypted.
+
+Such an object has a proof that only the first data key makes: right to create objects, and to wrap keys, is not enough to put a key into the ring.
 """
 
 from __future__ import annotations
 
-import os
+import hmac
+from collections.abc import Mapping
 
 from txnformat.errors import StorageError
 from txnformat.keys import FORMAT_KEY, KEYS_PREFIX
@@ -31,11 +34,15 @@ from txnformat.store.object_sizes import SMALL_BYTES_MAX
 __all__ = ["KeyRing", "first_format", "missing_key", "read_ring"]
 
 
+WRAP_ROUNDS_MAX = 20
+"""How often the ring is listed anew until no data key needs another master key than the newest: others may add keys meanwhile."""
+
+
 class KeyRing:
     """The data keys of a log: those that are needed are unwrapped, once. Made by :func:`read_ring`."""
 
     def __init__(
-        self, store: ObjectStore, client: KeyClient, found: EncryptedFormat, newest: dict[int, int]
+        self, store: ObjectStore, client: KeyClient, found: EncryptedFormat, newest: Mapping[int, int]
     ) -> None:
         self.log_id = found.log_id
         self.first = found.encryption.key
@@ -47,15 +54,23 @@ class KeyRing:
 
     @property
     def current(self) -> DataKey:
-        """The key that encrypts."""
-        return self.key(max(self._newest))
+        """The key that encrypts. Raises StorageError of kind ``key-missing``, too, where the newest key that was seen is stored no more."""
+        newest = max({*self._newest, *self._keys})
+        if newest not in self._newest:
+            raise missing_key(self._store.url, ring_key(newest, 0))
+        return self.key(newest)
+
+    def adopt(self, known: KeyRing) -> None:
+        """Keep the keys that an older ring of the same log has unwrapped: no call of the key client is needed for them, and none is lost."""
+        if (known.log_id, known.first.check) == (self.log_id, self.first.check):
+            self._keys = {**known._keys, **self._keys}
 
     def has(self, generation: int) -> bool:
         """Return whether the ring has a data key."""
-        return generation in self._newest
+        return generation in self._newest or generation in self._keys
 
     def key(self, generation: int) -> DataKey:
-        """Return a data key. Requests: 1 GET at the first call, none for the first generation under its first master key.
+        """Return a data key. Requests: 1 GET at the first call, none for the first generation under its first master key; 1 LIST and 1 GET more where the key was wrapped anew meanwhile.
 
         Raises StorageError of kinds ``key-missing``, ``key-refused`` and ``key-client-failed``.
         """
@@ -63,13 +78,39 @@ class KeyRing:
         if found is None:
             if not self.has(generation):
                 raise missing_key(self._store.url, f"generation {generation}")
-            found = self._keys[generation] = self._unwrapped(self._record(generation))
+            try:
+                found = self._opened(generation)
+            except StorageError as error:
+                before = self._newest[generation]
+                if error.kind not in ("key-refused", "key-missing"):
+                    raise
+                self._list()
+                if self._newest.get(generation, before) == before:
+                    raise
+                found = self._opened(generation)
+            self._keys[generation] = found
         return found
 
-    def _record(self, generation: int) -> WrappedRecord:
+    def _list(self) -> None:
+        self._newest = {1: 0, **listed(self._store)}
+
+    def _opened(self, generation: int) -> DataKey:
+        """Return a data key out of its newest wrapping, once that is proven to be of this log."""
         wrapping = self._newest[generation]
         if (generation, wrapping) == (1, 0):
-            return self.first
+            return self._unwrapped(self.first)
+        document = self._document(generation, wrapping)
+        if generation == 1:
+            key = self._unwrapped(document.key)
+            first = key if key.check() == self.first.check else None
+        else:
+            first = self.key(1)
+            key = None
+        if first is None or not hmac.compare_digest(proof_of(first, document.key, wrapping), document.proof):
+            raise self._damaged(ring_key(generation, wrapping))
+        return self._unwrapped(document.key) if key is None else key
+
+    def _document(self, generation: int, wrapping: int) -> RingDocument:
         key = ring_key(generation, wrapping)
         data = self._store.get(key, SMALL_BYTES_MAX)
         if data is None:
@@ -77,59 +118,60 @@ class KeyRing:
         try:
             found = decode_ring(data)
         except ValueError:
-            found = None
-        if (
-            found is None
-            or (found.format, found.log_id) != (1, self.log_id)
-            or found.key.generation != generation
-        ):
-            raise StorageError(
-                "an object of the log's key ring is damaged",
-                kind="key-missing",
-                hint="restore it from a copy: what was encrypted with its key cannot be read without",
-                store=self._store.url,
-                object=key,
-            )
-        return found.key
+            raise self._damaged(key) from None
+        if (found.format, found.log_id, found.key.generation) != (1, self.log_id, generation):
+            raise self._damaged(key)
+        return found
+
+    def _damaged(self, key: str) -> StorageError:
+        return StorageError(
+            "an object of the log's key ring is damaged, or none of this log's clients made it",
+            kind="key-missing",
+            hint="restore it from a copy; delete it, if no copy of the log has it",
+            store=self._store.url,
+            object=key,
+        )
 
     def _unwrapped(self, record: WrappedRecord) -> DataKey:
-        context = _context(self.log_id, record.generation)
-        try:
-            secret = self._client.unwrap(record.master_key, record.wrapped, context)
-        except Exception as error:  # noqa: BLE001  # whatever the key client raises
-            raise refused(error, self._store.url, record.master_key) from None
-        key = DataKey(self.log_id, record.generation, bytes(secret))
-        if len(secret) != KEY_BYTES or key.check() != record.check:
-            raise StorageError(
-                "the key client gave another key than the log's",
-                kind="key-refused",
-                hint="give the key client the master key that the log was made with",
-                store=self._store.url,
-                master_key=record.master_key,
-            )
-        return key
+        return _unwrapped(self._store, self._client, self.log_id, record)
 
     def add(self) -> int:
         """Make a new data key, and return its generation. Requests: 1 conditional PUT.
 
         Raises StorageError of kind ``key-ring-changed``: another process was faster.
         """
-        generation = max(self._newest) + 1
-        self._create(generation, 0, os.urandom(KEY_BYTES))
+        generation = max({*self._newest, *self._keys}) + 1
+        self._create(0, DataKey.new(self.log_id, generation))
         return generation
 
     def wrap_again(self) -> int:
-        """Wrap each data key by the newest master key, and return how many were. Requests: 1 GET and 1 conditional PUT of each."""
-        count = 0
-        for generation, wrapping in sorted(self._newest.items()):
-            self._create(generation, wrapping + 1, self.key(generation)._secret)
-            count += 1
-        return count
+        """Wrap each data key by the newest master key, and return how many were; afterwards none needs an older one. Requests: 1 GET and 1 conditional PUT of each, and 1 LIST and 1 GET of each to look."""
+        count, target = 0, ""
+        for _ in range(WRAP_ROUNDS_MAX):
+            due = [one for one in sorted(self._newest) if not target or self._master(one) != target]
+            if not due:
+                return count
+            for generation in due:
+                target = self._create(self._newest[generation] + 1, self.key(generation))
+                count += 1
+            self._list()
+        raise StorageError(
+            "other processes go on wrapping keys by another master key",
+            kind="key-ring-changed",
+            hint="give all processes the same newest master key, and call it again",
+            store=self._store.url,
+        )
 
-    def _create(self, generation: int, wrapping: int, secret: bytes) -> None:
-        record = _wrapped(self._store, self._client, DataKey(self.log_id, generation, secret), secret)
-        data = encode(RingDocument(1, record, self.log_id))
-        key = ring_key(generation, wrapping)
+    def _master(self, generation: int) -> str:
+        wrapping = self._newest[generation]
+        named = self.first if not wrapping and generation == 1 else self._document(generation, wrapping).key
+        return named.master_key
+
+    def _create(self, wrapping: int, made: DataKey) -> str:
+        """Put a data key into the ring, and return the name of the master key that wraps it."""
+        record = _wrapped(self._store, self._client, made)
+        data = encode(RingDocument(1, record, self.log_id, proof_of(self.key(1), record, wrapping)))
+        key = ring_key(made.generation, wrapping)
         result = self._store.create(key, data)
         if result.outcome is CreateOutcome.REFUSED and result.error is not None:
             raise result.error
@@ -141,24 +183,73 @@ class KeyRing:
                 store=self._store.url,
                 object=key,
             )
+        return record.master_key
+
+
+def proof_of(first: DataKey, record: WrappedRecord, wrapping: int) -> str:
+    """Return the text without which an object of the ring does not count: only who has the first data key makes it."""
+    return first.derived("ring", f"{wrapping} {encode(record).decode()}", 32).hex()
 
 
 def _context(log_id: str, generation: int) -> str:
     return f"txnlog:{log_id}:{generation}"
 
 
-def _wrapped(store: ObjectStore, client: KeyClient, key: DataKey, secret: bytes) -> WrappedRecord:
+def _unwrapped(store: ObjectStore, client: KeyClient, log_id: str, record: WrappedRecord) -> DataKey:
     try:
-        master_key, wrapped = client.wrap(secret, _context(key.log_id, key.generation))
+        given = client.unwrap(record.master_key, record.wrapped, _context(log_id, record.generation))
+    except Exception as error:  # noqa: BLE001  # whatever the key client raises
+        raise refused(error, store.url, record.master_key) from None
+    key = _key_of(log_id, record.generation, given)
+    if key is None or key.check() != record.check:
+        raise StorageError(
+            "the key client gave another key than the log's",
+            kind="key-refused",
+            hint="give the key client the master key that the log was made with",
+            store=store.url,
+            master_key=record.master_key,
+        )
+    return key
+
+
+def _key_of(log_id: str, generation: int, given: object) -> DataKey | None:
+    is_key = isinstance(given, bytes) and len(given) == KEY_BYTES
+    return DataKey(log_id, generation, given) if is_key else None  # type: ignore[arg-type]
+
+
+def _wrapped(store: ObjectStore, client: KeyClient, key: DataKey) -> WrappedRecord:
+    """Return a data key wrapped, once the key client has opened it again: nothing is stored that it does not open."""
+    try:
+        answer = key.wrapped_by(client, _context(key.log_id, key.generation))
     except Exception as error:  # noqa: BLE001  # whatever the key client raises
         raise refused(error, store.url, "the newest") from None
-    return WrappedRecord(key.check(), key.generation, str(master_key), bytes(wrapped))
+    record = _record_of(key, answer)
+    if record is None:
+        raise StorageError(
+            "the key client answered something that is no wrapped key; nothing was stored",
+            kind="key-refused",
+            hint="wrap returns a text of 1 to 255 bytes, the name of the master key, and 1 to 16,384 bytes, the wrapped key",
+            store=store.url,
+        )
+    _unwrapped(store, client, key.log_id, record)
+    return record
+
+
+def _record_of(key: DataKey, answer: object) -> WrappedRecord | None:
+    """Return what a key client has answered as a record; None if it would not be read back."""
+    if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], bytes):
+        return None
+    record = WrappedRecord(key.check(), key.generation, *answer)
+    try:
+        read = decode_ring(encode(RingDocument(1, record, key.log_id, "0" * 64))).key
+    except (TypeError, ValueError):
+        return None
+    return record if read == record else None
 
 
 def first_format(store: ObjectStore, client: KeyClient, log_id: str) -> bytes:
     """Return ``format.json`` of a new encrypted log, with a new data key. Raises as the key client: ``key-refused``, ``key-client-failed``."""
-    secret = os.urandom(KEY_BYTES)
-    record = _wrapped(store, client, DataKey(log_id, 1, secret), secret)
+    record = _wrapped(store, client, DataKey.new(log_id, 1))
     return encode(EncryptedFormat(EncryptionRecord(CIPHER, record), ENCRYPTED_FORMAT, log_id))
 
 
@@ -172,12 +263,17 @@ def read_ring(store: ObjectStore, client: KeyClient) -> KeyRing | None:
 
 def ring_of(store: ObjectStore, client: KeyClient, data: bytes) -> KeyRing:
     found = encrypted_format(store, data)
+    return KeyRing(store, client, found, listed(store))
+
+
+def listed(store: ObjectStore) -> dict[int, int]:
+    """Return the newest wrapping of each generation that has an object. Requests: 1 LIST."""
     newest: dict[int, int] = {}
     for info in store.list(KEYS_PREFIX):
         name = parse_ring_key(info.key)
         if name is not None:
             newest[name[0]] = max(name[1], newest.get(name[0], 0))
-    return KeyRing(store, client, found, newest)
+    return newest
 
 
 def encrypted_format(store: ObjectStore, data: bytes) -> EncryptedFormat:

@@ -40,7 +40,7 @@ from txnformat.store.encrypted.envelope import (
 )
 from txnformat.store.encrypted.key_client import KeySource
 from txnformat.store.encrypted.key_clients import make_client
-from txnformat.store.encrypted.ring import KeyRing, encrypted_format, first_format, read_ring
+from txnformat.store.encrypted.ring import KeyRing, encrypted_format, first_format, listed, read_ring
 from txnformat.store.object_sizes import bytes_max as object_bytes_max
 from txnformat.store.open import reopening
 from txnformat.store.uploads import Writer, writer_ended
@@ -97,10 +97,13 @@ class EncryptedStore(WrappedStore):
                 )
             return self._ring
 
-    def forget_keys(self) -> None:
-        """Read the key ring anew at the next need."""
+    def read_keys_again(self) -> None:
+        """Read the key ring anew. The old one counts until that is done, and keys that it has unwrapped are kept. Requests: 1 GET, 1 LIST."""
         with self._lock:
-            self._ring = None
+            found, known = read_ring(self._inner, self._client), self._ring
+            if found is not None and known is not None:
+                found.adopt(known)
+            self._ring = found
 
     def rotate_key(self, *, master: bool) -> int:
         """Make a new data key, or wrap all data keys by the newest master key (``master``). Returns how many were made or wrapped.
@@ -108,15 +111,15 @@ class EncryptedStore(WrappedStore):
         Raises StorageError of kind ``key-ring-changed``: another process was faster.
         """
         with self._lock:
-            self.forget_keys()
+            self.read_keys_again()
             ring = self.ring()
-            try:
-                if master:
-                    return ring.wrap_again()
+            if master:
+                count = ring.wrap_again()
+            else:
                 ring.add()
-                return 1
-            finally:
-                self.forget_keys()
+                count = 1
+            self.read_keys_again()
+            return count
 
     def _cipher_for(self, key: str) -> ObjectCipher:
         with self._lock:
@@ -128,7 +131,7 @@ class EncryptedStore(WrappedStore):
             with self._lock:
                 ring = self.ring()
                 if attempt == 1 and not ring.has(generation):
-                    self.forget_keys()
+                    self.read_keys_again()
                     ring = self.ring()
                 if not ring.has(generation):
                     missing = f"the key ring under {KEYS_PREFIX} has no key of generation {generation}"
@@ -139,7 +142,7 @@ class EncryptedStore(WrappedStore):
             except EnvelopeError as error:
                 if attempt == 2:
                     raise self._not_authentic(key, error) from None
-            self.forget_keys()
+            self.read_keys_again()
         raise AssertionError  # the second attempt returns or raises
 
     def _not_authentic(self, key: str, error: EnvelopeError) -> StorageError:
@@ -182,7 +185,7 @@ class EncryptedStore(WrappedStore):
                 found.log_id,
                 found.encryption.key,
             ):
-                self.forget_keys()  # another log is in its place
+                self._ring = None  # another log is in its place
             self.ring().current  # noqa: B018  # a reader without the key learns it here, before it reads anything else
         return plain_format(found.log_id)
 
@@ -224,11 +227,23 @@ class EncryptedStore(WrappedStore):
             encrypted = self._first_format(data) if key == FORMAT_KEY else self._cipher_for(key).encrypt(data)
         except StorageError as error:
             return CreateResult(CreateOutcome.REFUSED, error)  # nothing was sent
-        return super().create(key, encrypted)
+        result = super().create(key, encrypted)
+        if key == FORMAT_KEY:
+            with self._lock:
+                self._ring = None  # of a log that was here before
+        return result
 
     def _first_format(self, data: bytes) -> bytes:
         _, log_id, _ = decode_format(data)
-        self.forget_keys()
+        left = listed(self._inner)
+        if left and super().get(FORMAT_KEY) is None:
+            raise StorageError(
+                "keys of another encrypted log are left here",
+                kind="keys-left-over",
+                hint="delete the objects under _txnlog/keys if their log is gone, or restore its format.json",
+                store=self.url,
+                generations=sorted(left),
+            )
         return first_format(self._inner, self._client, log_id)
 
     def put(self, key: str, data: bytes) -> None:
@@ -273,7 +288,11 @@ class _EncryptingWriter(Writer):
         for start in range(0, view.nbytes, CHUNK_BYTES):
             self._buffer += view[start : start + CHUNK_BYTES]
             if len(self._buffer) > CHUNK_BYTES:
-                self._out.write(self._chunks.chunk(bytes(self._buffer[:CHUNK_BYTES]), is_last=False))
+                try:
+                    self._out.write(self._chunks.chunk(bytes(self._buffer[:CHUNK_BYTES]), is_last=False))
+                except BaseException:
+                    self.abort()  # a part of a chunk may be out: the object can only be given up
+                    raise
                 del self._buffer[:CHUNK_BYTES]
         return view.nbytes
 
