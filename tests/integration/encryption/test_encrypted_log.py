@@ -174,7 +174,7 @@ def test_a_damaged_hint_is_passed_over(root: Path, log: TxnLog, options: dict[st
 def test_a_commit_whose_answer_is_lost_is_there_once(
     kind: FaultKind, rotates: bool, options: dict[str, str]
 ) -> None:
-    """What comes back is compared after it was decrypted; with a new data key a repeat sends other bytes."""
+    """The writer compares what comes back after it was decrypted; with a new data key a repeat sends other bytes."""
     shared = MemoryStore()
     source = KeySource(options["key_client"])
     armed: list[str] = []

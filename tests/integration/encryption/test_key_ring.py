@@ -1,57 +1,30 @@
-"""The key ring against those who may write into the store, key clients that err, and processes that were open meanwhile."""
+"""The key ring against accounts that may write into the store, key clients that err, and processes that were open meanwhile."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
+from tests.integration.encryption.key_service import Service
 from tests.integration.encryption.rows import TOPIC, kind_of, numbers, send
 from txnformat import keys
 from txnformat.errors import StorageError
 from txnformat.store.encrypted.documents import RingDocument, WrappedRecord, decode_ring, encode, ring_key
 from txnformat.store.encrypted.envelope import DataKey
-from txnformat.store.encrypted.key_client import KeyRefusedError, KeySource
+from txnformat.store.encrypted.key_client import KeySource
 from txnformat.store.encrypted.store import EncryptedStore
 from txnformat.store.memory import MemoryStore
 from txnlog import TxnLog
 from txnlog_testing.stores.faulty import FaultyStore
 
-
-class Service:
-    """Master keys by name; the newest one wraps. It keeps nothing secret."""
-
-    names: ClassVar[list[str]] = ["one"]
-    is_down: ClassVar[bool] = False
-    asked: ClassVar[int] = 0
-    answer: ClassVar[Any] = None
-
-    def __init__(self, config: str) -> None:
-        pass
-
-    def wrap(self, key: bytes, context: str) -> Any:
-        """Return the key with the name before it."""
-        return self.answer or (self.names[-1], self.names[-1].encode() + key)
-
-    def unwrap(self, master_key: str, wrapped: bytes, context: str) -> bytes:
-        """Return the key."""
-        type(self).asked += 1
-        if self.is_down:
-            raise RuntimeError("down")
-        if master_key not in self.names:
-            raise KeyRefusedError("no such key")
-        return wrapped.removeprefix(master_key.encode())
-
-
-SOURCE = KeySource(f"{__name__}:Service")
+SOURCE = KeySource("tests.integration.encryption.key_service:Service")
 
 
 @pytest.fixture(autouse=True)
 def service(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("txnformat.store.encrypted.store.make_client", lambda source: Service(source.config))
     for name, value in (("names", ["one"]), ("is_down", False), ("asked", 0), ("answer", None)):
         monkeypatch.setattr(Service, name, value)
 
@@ -80,7 +53,7 @@ def planted(log_id: str, generation: int, secret: bytes, proof: str) -> bytes:
 
 
 @pytest.mark.parametrize("generation", [1, 2])
-def test_who_may_create_objects_and_wrap_keys_puts_no_key_into_the_ring(
+def test_an_account_that_creates_objects_and_wraps_keys_puts_no_key_into_the_ring(
     shared: MemoryStore, filled: TxnLog, generation: int
 ) -> None:
     data = planted(filled.log_id, generation, os.urandom(32), "0" * 64)
@@ -217,26 +190,27 @@ def test_keys_that_an_older_log_has_left_are_told_before_a_log_is_made(
 
 
 def test_an_upload_of_which_a_part_was_lost_is_given_up(
-    tmp_path: Path, shared: MemoryStore, filled: TxnLog
+    shared: MemoryStore, filled: TxnLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Full(MemoryStore):
-        def open_write(self, key: str) -> Any:
-            writer = super().open_write(key)
-            monkey = writer.write
+    """A part of a chunk is out, so that what would follow opens no more."""
+    writer = EncryptedStore(shared, SOURCE).open_write("_txnlog/boundary/x")
+    inner = writer._out  # type: ignore[attr-defined]
+    usual = inner.write
 
-            def write(data: bytes | memoryview) -> int:
-                monkey(data[:100])
-                raise StorageError("no space left")
+    def write(data: bytes) -> int:
+        usual(data[:100])
+        raise StorageError("no space left")
 
-            writer.write = write  # type: ignore[method-assign]
-            return writer
-
-    full = Full()
-    full._objects = shared._objects
-    store = EncryptedStore(full, SOURCE)
-    writer = store.open_write("_txnlog/boundary/x")
-    with pytest.raises(StorageError):
+    monkeypatch.setattr(inner, "write", write)
+    with pytest.raises(StorageError, match="no space left"):
         writer.write(b"x" * 200_000)
-    with pytest.raises((StorageError, ValueError)):
-        writer.close()
+    monkeypatch.setattr(inner, "write", usual)
+    assert kind_of(writer.close) == "upload-ended"
     assert shared.get("_txnlog/boundary/x") is None
+
+
+def test_keys_at_hand_stay_where_the_format_is_gone(shared: MemoryStore, filled: TxnLog) -> None:
+    held = shared._objects.pop(keys.FORMAT_KEY)
+    assert kind_of(filled.rotate_key) == "key-missing"
+    assert numbers(filled) == [1]
+    shared._objects[keys.FORMAT_KEY] = held

@@ -22,10 +22,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import struct
 from collections.abc import Iterator
-from typing import Protocol
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -66,30 +64,13 @@ class EnvelopeError(ValueError):
     """Bytes are not what was encrypted under this name; the text says what is wrong."""
 
 
-class Wrapper(Protocol):
-    """The half of a key client that wraps."""
-
-    def wrap(self, key: bytes, context: str) -> tuple[str, bytes]:
-        """See :class:`~txnformat.store.encrypted.key_client.KeyClient`."""
-        ...
-
-
 class DataKey:
     """A data key of a log. Shows nothing, and cannot be pickled."""
 
     def __init__(self, log_id: str, generation: int, secret: bytes) -> None:
         self.log_id = log_id
         self.generation = generation
-        self._secret = secret
-
-    @classmethod
-    def new(cls, log_id: str, generation: int) -> DataKey:
-        """Return a data key that is new."""
-        return cls(log_id, generation, os.urandom(KEY_BYTES))
-
-    def wrapped_by(self, client: Wrapper, context: str) -> tuple[str, bytes]:
-        """Return what a key client makes of the key: the name of the master key, and the wrapped key."""
-        return client.wrap(self._secret, context)
+        self.secret = secret
 
     def __repr__(self) -> str:
         return f"DataKey(generation={self.generation})"
@@ -100,7 +81,7 @@ class DataKey:
     def derived(self, purpose: str, name: str, length: int) -> bytes:
         """Return bytes that only this key makes, for one purpose and name."""
         info = b"\0".join(part.encode() for part in ("txnlog", purpose, self.log_id, name))
-        return HKDF(SHA256(), length, salt=None, info=info).derive(self._secret)
+        return HKDF(SHA256(), length, salt=None, info=info).derive(self.secret)
 
     def check(self) -> str:
         """Return a text that tells this key from others, and says nothing of it."""

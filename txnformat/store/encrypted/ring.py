@@ -9,6 +9,7 @@ Such an object has a proof that only the first data key makes: right to create o
 from __future__ import annotations
 
 import hmac
+import os
 from collections.abc import Mapping
 
 from txnformat.errors import StorageError
@@ -141,7 +142,7 @@ class KeyRing:
         Raises StorageError of kind ``key-ring-changed``: another process was faster.
         """
         generation = max({*self._newest, *self._keys}) + 1
-        self._create(0, DataKey.new(self.log_id, generation))
+        self._create(0, _new_key(self.log_id, generation))
         return generation
 
     def wrap_again(self) -> int:
@@ -187,8 +188,12 @@ class KeyRing:
 
 
 def proof_of(first: DataKey, record: WrappedRecord, wrapping: int) -> str:
-    """Return the text without which an object of the ring does not count: only who has the first data key makes it."""
+    """Return the text without which an object of the ring does not count: only a client that has the first data key makes it."""
     return first.derived("ring", f"{wrapping} {encode(record).decode()}", 32).hex()
+
+
+def _new_key(log_id: str, generation: int) -> DataKey:
+    return DataKey(log_id, generation, os.urandom(KEY_BYTES))
 
 
 def _context(log_id: str, generation: int) -> str:
@@ -220,7 +225,7 @@ def _key_of(log_id: str, generation: int, given: object) -> DataKey | None:
 def _wrapped(store: ObjectStore, client: KeyClient, key: DataKey) -> WrappedRecord:
     """Return a data key wrapped, once the key client has opened it again: nothing is stored that it does not open."""
     try:
-        answer = key.wrapped_by(client, _context(key.log_id, key.generation))
+        answer = client.wrap(key.secret, _context(key.log_id, key.generation))
     except Exception as error:  # noqa: BLE001  # whatever the key client raises
         raise refused(error, store.url, "the newest") from None
     record = _record_of(key, answer)
@@ -249,7 +254,7 @@ def _record_of(key: DataKey, answer: object) -> WrappedRecord | None:
 
 def first_format(store: ObjectStore, client: KeyClient, log_id: str) -> bytes:
     """Return ``format.json`` of a new encrypted log, with a new data key. Raises as the key client: ``key-refused``, ``key-client-failed``."""
-    record = _wrapped(store, client, DataKey.new(log_id, 1))
+    record = _wrapped(store, client, _new_key(log_id, 1))
     return encode(EncryptedFormat(EncryptionRecord(CIPHER, record), ENCRYPTED_FORMAT, log_id))
 
 

@@ -86,24 +86,23 @@ class EncryptedStore(WrappedStore):
     def ring(self) -> KeyRing:
         """Return the key ring. Raises StorageError."""
         with self._lock:
-            if self._ring is None:
-                self._ring = read_ring(self._inner, self._client)
-            if self._ring is None:
+            return self._ring or self.read_keys_again()
+
+    def read_keys_again(self) -> KeyRing:
+        """Read the key ring anew. The old one counts until that is done, and keys that it has unwrapped are kept. Requests: 1 GET, 1 LIST. Raises StorageError."""
+        with self._lock:
+            found, known = read_ring(self._inner, self._client), self._ring
+            if found is None:
                 raise StorageError(
                     "there is no log here, so that there is no key",
                     kind="key-missing",
                     hint="create the log with TxnLog.create, or check the path",
                     store=self.url,
                 )
-            return self._ring
-
-    def read_keys_again(self) -> None:
-        """Read the key ring anew. The old one counts until that is done, and keys that it has unwrapped are kept. Requests: 1 GET, 1 LIST."""
-        with self._lock:
-            found, known = read_ring(self._inner, self._client), self._ring
-            if found is not None and known is not None:
+            if known is not None:
                 found.adopt(known)
             self._ring = found
+            return found
 
     def rotate_key(self, *, master: bool) -> int:
         """Make a new data key, or wrap all data keys by the newest master key (``master``). Returns how many were made or wrapped.
@@ -111,8 +110,7 @@ class EncryptedStore(WrappedStore):
         Raises StorageError of kind ``key-ring-changed``: another process was faster.
         """
         with self._lock:
-            self.read_keys_again()
-            ring = self.ring()
+            ring = self.read_keys_again()
             if master:
                 count = ring.wrap_again()
             else:
@@ -131,8 +129,7 @@ class EncryptedStore(WrappedStore):
             with self._lock:
                 ring = self.ring()
                 if attempt == 1 and not ring.has(generation):
-                    self.read_keys_again()
-                    ring = self.ring()
+                    ring = self.read_keys_again()
                 if not ring.has(generation):
                     missing = f"the key ring under {KEYS_PREFIX} has no key of generation {generation}"
                     raise self._not_authentic(key, EnvelopeError(missing))
@@ -234,6 +231,7 @@ class EncryptedStore(WrappedStore):
         return result
 
     def _first_format(self, data: bytes) -> bytes:
+        """Return ``format.json`` of the log that is to be created. Requests: 1 LIST, and 1 GET if there are keys."""
         _, log_id, _ = decode_format(data)
         left = listed(self._inner)
         if left and super().get(FORMAT_KEY) is None:
