@@ -511,7 +511,7 @@ class TxnLog(LogReads):
         InvalidTransactionStateError
             Kind ``transaction-prepared``: prepared transactions have begun below an offset that ``force`` does not name. Nothing was changed.
         InvalidInputError
-            Kind ``invalid-force``.
+            Kind ``invalid-force``: also a name without a prepared transaction. Nothing was changed.
         UnsupportedFeatureError
             Kind ``upgrade-required``: call :meth:`upgrade` first.
         ConflictError
@@ -546,7 +546,7 @@ class TxnLog(LogReads):
         UnsupportedFeatureError
             Kind ``upgrade-required``: call :meth:`upgrade` first.
         InvalidInputError
-            Kind ``invalid-force``.
+            Kind ``invalid-force``: also a name without a prepared transaction. Nothing was changed.
 
         Notes
         -----

@@ -58,6 +58,14 @@ def test_status_says_what_each_erasure_lacks(txnlog: Command, people: TxnLog) ->
     assert "floor" in found["missing"][0]
     unknown = txnlog("erase", "--status", "x", "--json")
     assert (unknown.code, unknown.error["kind"]) == (3, "unknown-erasure")
+    for other in (["--where", "n = 1"], ["--requested-by", "me"], ["--key", KEY], ["--abandon"]):
+        assert "goes with the id of an erasure alone" in txnlog("erase", name, "--status", *other).err
+
+
+def test_an_empty_condition_is_told_before_a_key_is_shown(txnlog: Command, people: TxnLog) -> None:
+    answer = txnlog("erase", "people", "--where", " ", "--requested-by", "me")
+    assert answer.code == 2
+    assert "key:" not in answer.err
 
 
 def test_an_erasure_is_abandoned_by_its_id(txnlog: Command, people: TxnLog) -> None:

@@ -177,3 +177,4 @@ def test_from_takes_partition_and_offset(txnlog: Command, shop: TxnLog) -> None:
     time = txnlog("consume", "orders", "--from", "2026-01-31", "--json").error["message"]
     condition = time.rpartition("--where ")[2].strip('"')
     assert txnlog("consume", "orders", "--where", condition).code == 0
+    assert "--where" not in txnlog("delete-records", "orders", "--before", "1e3", "--json").error["message"]
