@@ -6,61 +6,19 @@ those of the lock.
 
 from __future__ import annotations
 
-import configparser
 import json
 import re
 import sys
-from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.requirements import EXTRAS, closure, own, requires
 from txnformat.version import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
-
-
-def own_requirements() -> list[str]:
-    """Return what setup.cfg requires, for stores and Kafka as well."""
-    config = configparser.ConfigParser()
-    config.read(ROOT / "setup.cfg", encoding="utf-8")
-    return [
-        *config["options"]["install_requires"].split(),
-        *config["options.extras_require"]["s3"].split(),
-        *config["options.extras_require"]["azure"].split(),
-        *config["options.extras_require"]["kafka"].split(),
-        *config["options.extras_require"]["schemas"].split(),
-        *config["options.extras_require"]["delta"].split(),
-    ]
-
-
-def closure(lines: list[str]) -> dict[str, Distribution]:
-    """Return the distributions that are required, those of named extras included, and all that those require here, by canonical name."""
-    found: dict[str, Distribution] = {}
-    waiting: list[str] = []
-    for line in lines:
-        wanted = Requirement(line)
-        waiting.append(canonicalize_name(wanted.name))
-        for extra in wanted.extras:
-            waiting += requires(distribution(wanted.name), extra)
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found[name] = distribution(name)
-            waiting += requires(found[name])
-    return found
-
-
-def requires(package: Distribution, extra: str = "") -> list[str]:
-    """Return what a distribution requires here, with one of its extras or without, by canonical name."""
-    requirements = [Requirement(line) for line in package.requires or ()]
-    return [
-        canonicalize_name(each.name)
-        for each in requirements
-        if each.marker is None or each.marker.evaluate({"extra": extra})
-    ]
 
 
 def hashes() -> dict[tuple[str, str], list[str]]:
@@ -75,10 +33,10 @@ def hashes() -> dict[tuple[str, str], list[str]]:
 
 def document() -> dict[str, Any]:
     """Return the document."""
-    lines = own_requirements()
+    lines = own(EXTRAS)
     found = closure(lines)
     locked = hashes()
-    own = f"pkg:pypi/txnlog@{__version__}"
+    itself = f"pkg:pypi/txnlog@{__version__}"
 
     def reference(name: str) -> str:
         return f"pkg:pypi/{name}@{found[name].version}"
@@ -111,15 +69,15 @@ def document() -> dict[str, Any]:
         "metadata": {
             "component": {
                 "type": "application",
-                "bom-ref": own,
+                "bom-ref": itself,
                 "name": "txnlog",
                 "version": __version__,
-                "purl": own,
+                "purl": itself,
             }
         },
         "components": [component(name) for name in sorted(found)],
         "dependencies": [
-            depends(own, [canonicalize_name(Requirement(line).name) for line in lines]),
+            depends(itself, [canonicalize_name(Requirement(line).name) for line in lines]),
             *(depends(reference(name), requires(found[name])) for name in sorted(found)),
         ],
     }

@@ -6,11 +6,12 @@ of requirements-dev.txt.
 
 from __future__ import annotations
 
-import configparser
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.requirements import EXTRAS, own
 
 __all__ = ["TESTS", "lowest"]
 
@@ -58,18 +59,8 @@ NEEDS_MORE = (
 
 
 def lowest() -> dict[str, str]:
-    """Return each dependency of setup.cfg, those of S3, Azure (and so Google), Kafka, schemas and Delta included, with the lowest version that it allows."""
-    config = configparser.ConfigParser()
-    config.read(ROOT / "setup.cfg", encoding="utf-8")
-    lines = [
-        *config["options"]["install_requires"].split(),
-        *config["options.extras_require"]["s3"].split(),
-        *config["options.extras_require"]["azure"].split(),
-        *config["options.extras_require"]["kafka"].split(),
-        *config["options.extras_require"]["schemas"].split(),
-        *config["options.extras_require"]["delta"].split(),
-    ]
-    found = (re.fullmatch(r"([\w.-]+)(?:\[\w+\])?>=([\w.]+)", line) for line in lines)
+    """Return what setup.cfg requires, with the extras of tests/requirements.py, and the lowest version that it allows of each."""
+    found = (re.fullmatch(r"([\w.-]+)(?:\[\w+\])?>=([\w.]+)", line) for line in own(EXTRAS))
     return {match[1]: match[2] for match in found if match}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import importlib.util
 import re
 import shutil
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.lowest import TESTS, lowest
+from tests.requirements import EXTRAS, own
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -87,17 +87,7 @@ def test_pip_refuses_a_file_with_another_hash(tmp_path: Path) -> None:
 
 
 def test_every_dependency_has_a_lower_bound_and_they_are_run() -> None:
-    config = configparser.ConfigParser()
-    config.read(ROOT / "setup.cfg", encoding="utf-8")
-    lines = [
-        *config["options"]["install_requires"].split(),
-        *config["options.extras_require"]["s3"].split(),
-        *config["options.extras_require"]["azure"].split(),
-        *config["options.extras_require"]["kafka"].split(),
-        *config["options.extras_require"]["schemas"].split(),
-        *config["options.extras_require"]["delta"].split(),
-    ]
-    assert len(lowest()) == len({*lines}), "each needs name>=version"
+    assert len(lowest()) == len(own(EXTRAS)), "each needs name>=version"
     assert {"aiohttp", "botocore", "aiobotocore", "fsspec", "s3fs", "obstore", "numpy"} <= lowest().keys()
     assert all((ROOT / test).exists() for test in TESTS)
     assert "tests.lowest" in (ROOT / "Makefile").read_text(encoding="utf-8")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import re
 
+from packaging.utils import canonicalize_name
+
 from tests.meta.markdown import ROOT
+from tests.requirements import closure, own
 from tests.smoke.features import FEATURES, OFFERS
-from tests.smoke.versions import KINDS, PAGE, RECORD, VERSIONS, constraints, render, worse
+from tests.smoke.versions import KINDS, PAGE, RECORD, VERSIONS, constraints, lock, render, worse
 
 FOUND = json.loads(RECORD.read_text(encoding="utf-8"))
 
@@ -38,6 +41,15 @@ def test_the_oldest_version_is_the_one_that_is_promised_and_checked() -> None:
     assert f"pyspark>={minor}\n" in (ROOT / "setup.cfg").read_text(encoding="utf-8")
     assert f"--check {VERSIONS[0]}\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
     assert not re.search(r"(?m)^(pyspark|py4j)==", constraints())
+
+
+def test_the_oldest_environment_has_all_that_txnlog_requires() -> None:
+    """It is installed with ``--no-deps``: what is not named in its lock is not there."""
+    named = {
+        canonicalize_name(found)
+        for found in re.findall(r"(?m)^([\w.-]+)==", lock(VERSIONS[0]).replace("\\", ""))
+    }
+    assert {*closure(own()), "pyspark", "py4j"} <= named
 
 
 def test_what_worked_and_does_not_any_more_is_told() -> None:

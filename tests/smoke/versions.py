@@ -19,6 +19,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.requirements import closure, own
 from txnlog_testing.temporary import own_temporary_directory
 
 __all__ = ["RECORD", "VERSIONS", "render"]
@@ -33,13 +37,10 @@ VERSIONS = ("4.1.4", "4.2.1", "4.3.0")
 KINDS = ("classic", "connect")
 
 NEEDED = (
-    *("numpy", "pyarrow", "pandas", "fsspec"),
-    *("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard"),
+    *(Requirement(line).name for line in own()),
+    *("pandas", "fsspec", "grpcio", "grpcio-status", "googleapis-common-protos", "zstandard"),
 )
-"""What the features and Connect need besides pyspark, in the versions of requirements-dev.txt."""
-
-CLOSURE = (*NEEDED, "python-dateutil", "six", "protobuf", "typing_extensions", "msgspec", "setuptools")
-"""All of that, with what it requires: in an installation with hashes each is named."""
+"""What txnlog requires, and what the features and Connect need besides pyspark, in the versions of requirements-dev.txt."""
 
 
 def constraints() -> str:
@@ -52,8 +53,13 @@ def constraints() -> str:
 
 def lock(version: str) -> str:
     """Return the lock of an environment with the oldest pyspark: that of the development one, without its own pyspark."""
+    wanted = closure(list(NEEDED))
     blocks = re.split(r"\n(?=\S)", (ROOT / "requirements-dev.lock").read_text(encoding="utf-8"))
-    kept = [block for block in blocks if re.match(rf"(?i)(?:{'|'.join(CLOSURE)})==", block)]
+    kept = [
+        block
+        for block in blocks
+        if (named := re.match(r"([\w.-]+)==", block)) and canonicalize_name(named[1]) in wanted
+    ]
     return "\n".join([*kept, (ROOT / "requirements-oldest-pyspark.lock").read_text(encoding="utf-8")])
 
 
@@ -63,7 +69,8 @@ def environment(version: str) -> Path:
         return Path(sys.executable)
     folder = ROOT / f".venv-{version}"
     python, stamp, pins = folder / "bin" / "python", folder / "txnlog-constraints.txt", constraints()
-    if not stamp.exists() or stamp.read_text(encoding="utf-8") != pins:
+    made_from = pins + lock(version)
+    if not stamp.exists() or stamp.read_text(encoding="utf-8") != made_from:
         print(f"making {folder.name}", file=sys.stderr, flush=True)
         subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
         locked = folder / "locked.txt"
@@ -77,7 +84,7 @@ def environment(version: str) -> Path:
             pinned = folder / "pins.txt"
             pinned.write_text(pins, encoding="utf-8")
             subprocess.run([*install, "-c", str(pinned), f"pyspark=={version}", *NEEDED], check=True)
-        stamp.write_text(pins, encoding="utf-8")
+        stamp.write_text(made_from, encoding="utf-8")
     return python
 
 
