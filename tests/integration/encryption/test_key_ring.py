@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -125,6 +127,34 @@ def test_a_process_that_has_its_keys_goes_on_while_the_key_service_is_down(
     send(filled, 2)
     assert numbers(filled) == [1, 2]
     assert Service.asked == asked + 1  # the rotation's own
+
+
+def test_a_key_service_that_hangs_stops_only_who_needs_a_key_that_is_not_at_hand(
+    shared: MemoryStore, filled: TxnLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = opened(shared)
+    other.rotate_key()
+    send(other, 2)
+    entry = max(name for name in shared._objects if name.startswith(keys.LOG_PREFIX))
+    asked, answers, unwrap = threading.Event(), threading.Event(), Service.unwrap
+
+    def hang(service: Service, *request: Any) -> bytes:
+        asked.set()
+        assert answers.wait(300)
+        return unwrap(service, *request)
+
+    monkeypatch.setattr(Service, "unwrap", hang)
+    with ThreadPoolExecutor(2) as pool:
+        try:
+            newer = pool.submit(filled.store.get, entry)
+            assert asked.wait(300)
+            older = pool.submit(filled.store.get, keys.entry_key(1))
+            assert older.result(300) is not None
+            assert pool.submit(filled.store.get, keys.FORMAT_KEY).result(300) is not None
+            assert not newer.done()
+        finally:
+            answers.set()
+        assert newer.result(300) == other.store.get(entry)
 
 
 def test_a_key_that_is_stored_no_more_is_not_made_anew_and_encrypts_nothing(

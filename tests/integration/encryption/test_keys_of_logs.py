@@ -167,6 +167,16 @@ def test_options_that_name_no_key_client_are_told_without_their_values(
     assert "SECRET" not in str(caught.value)
 
 
+def test_a_module_that_fails_while_it_is_imported_is_told_without_its_text(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_keys.py").write_text("raise RuntimeError('SECRET')", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InvalidInputError, match="cannot be imported: RuntimeError") as caught:
+        TxnLog.open(root, storage_options={"key_client": "broken_keys:Keys"})
+    assert "SECRET" not in str(caught.value)
+
+
 def test_a_wrapped_key_opens_in_its_context_only(key_file: Path) -> None:
     client = KeyFile("file", str(key_file))
     name, wrapped = client.wrap(b"k" * 32, "one log")

@@ -18,7 +18,7 @@ def make_client(source: KeySource) -> KeyClient:
         return KeyFile(kind, rest)
     try:
         found = getattr(import_module(kind), rest)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # noqa: BLE001  # whatever the module raises while it is imported
         raise _unusable(f"cannot be imported: {type(error).__name__}") from None
     # A class only: the name of any function, with a text of the caller's choice, would be a way to run anything.
     if not isinstance(found, type) or not all(

@@ -56,10 +56,26 @@ class KeyRing:
     @property
     def current(self) -> DataKey:
         """The key that encrypts. Raises StorageError of kind ``key-missing``, too, where the newest key that was seen is stored no more."""
-        newest = max({*self._newest, *self._keys})
+        newest = self._generation_max()
         if newest not in self._newest:
             raise missing_key(self._store.url, ring_key(newest, 0))
         return self.key(newest)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a data key is unwrapped."""
+        return bool(self._keys)
+
+    def at_hand(self, generation: int | None = None) -> DataKey | None:
+        """Return a data key, or the one that encrypts, if it is unwrapped already; None otherwise. Needs no lock: no request, no call of the key client."""
+        if generation is None:
+            generation = self._generation_max()
+            if generation not in self._newest:
+                return None
+        return self._keys.get(generation)
+
+    def _generation_max(self) -> int:
+        return max(max(self._newest), max(self._keys, default=0))
 
     def adopt(self, known: KeyRing) -> None:
         """Keep the keys that an older ring of the same log has unwrapped: no call of the key client is needed for them, and none is lost."""
@@ -89,7 +105,10 @@ class KeyRing:
                 if self._newest.get(generation, before) == before:
                     raise
                 found = self._opened(generation)
-            self._keys[generation] = found
+            self._keys = {
+                **self._keys,
+                generation: found,
+            }  # readers without the lock see one dict or the other
         return found
 
     def _list(self) -> None:
@@ -141,7 +160,7 @@ class KeyRing:
 
         Raises StorageError of kind ``key-ring-changed``: another process was faster.
         """
-        generation = max({*self._newest, *self._keys}) + 1
+        generation = self._generation_max() + 1
         self._create(0, _new_key(self.log_id, generation))
         return generation
 

@@ -31,6 +31,7 @@ from txnformat.store.encrypted.envelope import (
     CHUNK_BYTES,
     OVERHEAD_BYTES,
     ChunkEncryption,
+    DataKey,
     EnvelopeError,
     ObjectCipher,
     chunks_of,
@@ -120,20 +121,36 @@ class EncryptedStore(WrappedStore):
             return count
 
     def _cipher_for(self, key: str) -> ObjectCipher:
-        with self._lock:
-            return ObjectCipher(self.ring().current, key)
+        return ObjectCipher(self._current(), key)
 
-    def _decrypted(self, key: str, read: Callable[[ObjectCipher], bytes], generation: int) -> bytes:
-        """Return what ``read`` makes of an object; when it fails the ring is read anew: there may be a new key, or another log in this place."""
-        for attempt in (1, 2):
+    def _current(self) -> DataKey:
+        """Return the key that encrypts. A thread that finds it at hand does not wait for one that is calling the key client."""
+        ring = self._ring
+        found = None if ring is None else ring.at_hand()
+        if found is None:
+            with self._lock:
+                found = self.ring().current
+        return found
+
+    def _key_of(self, key: str, generation: int, *, look: bool) -> DataKey:
+        """Return a data key; ``look`` reads the ring anew where it has none. A thread that finds the key at hand does not wait, either."""
+        ring = self._ring
+        found = None if ring is None else ring.at_hand(generation)
+        if found is None:
             with self._lock:
                 ring = self.ring()
-                if attempt == 1 and not ring.has(generation):
+                if look and not ring.has(generation):
                     ring = self.read_keys_again()
                 if not ring.has(generation):
                     missing = f"the key ring under {KEYS_PREFIX} has no key of generation {generation}"
                     raise self._not_authentic(key, EnvelopeError(missing))
-                cipher = ObjectCipher(ring.key(generation), key)
+                found = ring.key(generation)
+        return found
+
+    def _decrypted(self, key: str, read: Callable[[ObjectCipher], bytes], generation: int) -> bytes:
+        """Return what ``read`` makes of an object; when it fails the ring is read anew: there may be a new key, or another log in this place."""
+        for attempt in (1, 2):
+            cipher = ObjectCipher(self._key_of(key, generation, look=attempt == 1), key)
             try:
                 return read(cipher)
             except EnvelopeError as error:
@@ -177,13 +194,14 @@ class EncryptedStore(WrappedStore):
         if data is None:
             return None
         found = encrypted_format(self._inner, data)
-        with self._lock:
-            if self._ring is not None and (self._ring.log_id, self._ring.first) != (
-                found.log_id,
-                found.encryption.key,
-            ):
-                self._ring = None  # another log is in its place
-            self.ring().current  # noqa: B018  # a reader without the key learns it here, before it reads anything else
+        ring = self._ring
+        if ring is not None and (ring.log_id, ring.first) != (found.log_id, found.encryption.key):
+            with self._lock:
+                if self._ring is ring:
+                    self._ring = None  # another log is in its place
+        ring = self._ring
+        if ring is None or not ring.is_open:
+            self._current()  # a reader without the key learns it here, before it reads anything else
         return plain_format(found.log_id)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
