@@ -16,6 +16,8 @@ from tests.maintenance.world import small_lists
 from tests.model.groups import ManualClock
 from txnformat.clock import SystemIds
 from txnformat.store.base import ObjectStore
+from txnformat.store.encrypted.key_client import KeySource
+from txnformat.store.encrypted.store import EncryptedStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.probe import probe_store
 from txnformat.store.requests import RequestKind
@@ -25,7 +27,7 @@ from txnformat.store.wrapped import WrappedStore
 from txnlog import Consumer, Producer, Subscription, TxnLog
 from txnlog_testing.stores.latency import FarStore
 
-__all__ = ["Asked", "Need", "clients_work", "maintenance_work"]
+__all__ = ["Asked", "Need", "clients_work", "keys_work", "maintenance_work"]
 
 Answer = TypeVar("Answer")
 ROWS = pa.schema([("k", pa.string()), ("n", pa.int64())])
@@ -187,6 +189,20 @@ def clients_work() -> Mapping[str, frozenset[Asked]]:
         asked["reader"] |= read.asked
         asked["writer"] |= written.asked
     return asked
+
+
+@cache
+def keys_work() -> frozenset[Asked]:
+    """Return what both rotations of keys ask, of a log that others have made."""
+    source = KeySource("tests.integration.encryption.key_service:Service")
+    shared = MemoryStore(ManualClock(), "keys")
+    TxnLog.create(EncryptedStore(shared, source), clock=ManualClock())
+    store = NotingStore(shared)
+    log = TxnLog.open(EncryptedStore(store, source))
+    log.rotate_key()
+    log.rotate_key(master=True)
+    log.close()
+    return frozenset(store.asked)
 
 
 @cache

@@ -235,7 +235,7 @@ class AzureRole:
 _TOKEN = re.compile(
     r"\s*(?:(?P<word>AND|OR|NOT|!|\(|\))"
     r"|(?P<matches>ActionMatches|SubOperationMatches)\{'(?P<action>[^']*)'\}"
-    r"|@(?P<source>Request|Resource)\[(?P<attribute>[^\]]*)\] (?P<operator>StringLike|StringStartsWith) '(?P<value>[^']*)')"
+    r"|@(?P<source>Request|Resource)\[(?P<attribute>[^\]]*)\] (?P<operator>StringLike|StringNotLike|StringStartsWith) '(?P<value>[^']*)')"
 )
 
 
@@ -296,8 +296,8 @@ class Condition:
         wanted = ("Request", f"{BLOBS}:prefix") if call.is_listing else ("Resource", f"{BLOBS}:path")
         if (token["source"], token["attribute"]) != wanted:
             return False
-        if token["operator"] == "StringLike":
-            return _like(token["value"], call.path)
+        if token["operator"] in {"StringLike", "StringNotLike"}:
+            return _like(token["value"], call.path) == (token["operator"] == "StringLike")
         return call.path.startswith(token["value"])
 
 
@@ -348,7 +348,11 @@ class GoogleRole:
         )
 
     def _holds(self, expression: str, name: str) -> bool:
-        return any(self._term(term, name) for term in expression.split(" || "))
+        allowed, _, but = expression.partition(" && !")
+        some = allowed.removeprefix("(").removesuffix(")") if " || " in allowed and but else allowed
+        return any(self._term(term, name) for term in some.split(" || ")) and not (
+            but and self._term(but, name)
+        )
 
     def _term(self, term: str, name: str) -> bool:
         found = _TERM.fullmatch(term)

@@ -14,6 +14,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -28,6 +29,7 @@ from txnformat.clock import SystemIds
 from txnformat.errors import StorageError, TxnLogError
 from txnformat.keys import data_key, entry_key
 from txnformat.store.base import CreateOutcome
+from txnformat.store.encrypted.documents import ring_key
 from txnformat.store.open import open_store
 from txnformat.store.probe import probe_store
 from txnformat.store.uploads import PART_BYTES
@@ -243,6 +245,7 @@ def test_every_role_is_tried() -> None:
         "sealer",
         "vacuum",
         "maintenance",
+        "keys",
     }
 
 
@@ -349,6 +352,28 @@ def test_the_role_of_maintenance_compacts_vacuums_and_publishes(account: Account
     assert denied(lambda: store.put(key, b"forged"))
     with pytest.raises(ClientError, match="AccessDenied"):  # of the bucket it sees the root
         account._users["maintenance"].client().list_objects_v2(Bucket=account._gate.server.bucket)
+
+
+def test_only_the_role_of_keys_changes_the_key_ring(account: Account) -> None:
+    keys = {"key_client": "tests.integration.encryption.key_service:Service"}
+    url = f"{account.url}/encrypted"
+    account.root += "/encrypted"
+    TxnLog.create(url, storage_options=account.options("admin") | keys).create_topic("t", NUMBERS)
+    for name in ("writer", "topic-writer", "maintenance", "sealer", "vacuum"):
+        log = TxnLog.open(url, storage_options=account.options(name) | keys)
+        assert denied(log.rotate_key), name
+        bare = open_store(url, storage_options=account.options(name))
+        assert denied(partial(bare.put, ring_key(2, 0), b"forged")), name
+        assert denied(partial(bare.delete, ring_key(1, 1))), name
+    log = TxnLog.open(url, storage_options=account.options("keys") | keys)
+    assert log.rotate_key() == 1
+    assert log.rotate_key(master=True) == 2
+    assert denied(lambda: send(log, "t"))
+    bare = open_store(url, storage_options=account.options("keys"))
+    assert denied(lambda: bare.put(ring_key(2, 0), b"forged"))
+    assert denied(lambda: bare.delete(ring_key(2, 0)))
+    send(TxnLog.open(url, storage_options=account.options("writer") | keys), "t")
+    assert numbers(TxnLog.open(url, storage_options=account.options("reader") | keys), "t") == 1
 
 
 def test_no_account_replaces_an_entry_beside_the_policy_of_the_bucket(account: Account) -> None:
