@@ -17,7 +17,9 @@ __all__ = [
     "is_text",
     "is_utf8",
     "items",
+    "one_of",
     "other_case",
+    "positive",
 ]
 
 ITEMS_MAX = 1_000_000
@@ -66,6 +68,26 @@ def check_callable(value: object, name: str) -> None:
             kind="invalid-argument",
             hint="pass a function that takes one argument, or None; nothing was done",
         )
+
+
+def one_of(kind: Any, name: str, value: object) -> Any:
+    """Return a member of an enum. Raises InvalidInputError (``invalid-argument``)."""
+    try:
+        return kind(value)
+    except ValueError:
+        raise InvalidInputError(
+            f"{name} is {repr_of(value, 80)}, none of {', '.join(one.value for one in kind)}",
+            kind="invalid-argument",
+        ) from None
+
+
+def positive(name: str, value: object) -> int:
+    """Return a whole number from 1 on. Raises InvalidInputError (``invalid-argument``)."""
+    if type(value) is not int or value < 1:
+        raise InvalidInputError(
+            f"{name} is {repr_of(value, 80)}, not a whole number from 1 on", kind="invalid-argument"
+        )
+    return value
 
 
 def items(values: Any, name: str, *, kind: str = "too-many-items") -> Any:

@@ -2,8 +2,7 @@
 
 Start reading in ``importing`` (:func:`import_topics`) and in ``exporting`` (:func:`export_topics`): each runs rounds of one transaction.
 
-* Pure: ``places`` (positions of the source, and where an import begins), ``routing`` (topics and partitions of both sides), ``rows`` and ``messages`` (records of Kafka as rows, and rows as records), ``arguments``,
-  ``decoding`` (bytes as values), ``pace`` (rates), ``positions`` (the positions that an export keeps in Kafka).
+* Pure: ``places`` (positions of the source, and where an import begins), ``routing`` (topics and partitions of both sides), ``rows`` and ``messages`` (records of Kafka as rows, and rows as records), ``decoding`` (bytes as values), ``pace`` (rates), ``positions`` (the positions that an export keeps in Kafka).
 * With a broker or a registry: ``source`` (a consumer), ``round`` (one round of an import, on a producer of the log), ``sink`` (a transactional producer), ``schemas`` (schemas by id and from files), ``failures`` (their errors as those of txnlog).
 
 The extra ``kafka`` has what it needs.

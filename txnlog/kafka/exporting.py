@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from txnformat.arguments import one_of, positive
 from txnformat.clock import Instant, waited_ms
 from txnformat.consumers.consumer import Consumer
 from txnformat.consumers.group_offsets import OffsetAndMetadata
@@ -27,7 +28,6 @@ from txnformat.errors import (
 from txnformat.keys import check_reader_name
 from txnformat.log import TxnLog, check_log
 from txnformat.types import TopicPartition
-from txnlog.kafka.arguments import one_of, positive
 from txnlog.kafka.messages import KafkaMessage, message_maker
 from txnlog.kafka.places import Whenever
 from txnlog.kafka.positions import Positions, decode_positions, encode_positions

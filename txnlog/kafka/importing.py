@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from txnformat.arguments import one_of, positive
 from txnformat.clock import Clock, steady_ms, waited_ms
 from txnformat.core.state import TopicState
 from txnformat.errors import InvalidInputError, NotFoundError, StorageError
 from txnformat.keys import check_reader_name
 from txnformat.log import TxnLog, check_log
 from txnformat.types import IsolationLevel
-from txnlog.kafka.arguments import one_of, pace, positive
 from txnlog.kafka.decoding import Format, as_format
-from txnlog.kafka.pace import Pace
+from txnlog.kafka.pace import Pace, pace
 from txnlog.kafka.places import (
     Lost,
     Place,
@@ -33,11 +33,12 @@ from txnlog.kafka.places import (
     position_name,
     positions_of,
 )
-from txnlog.kafka.round import abort, commit, send, undecodable
+from txnlog.kafka.round import send, undecodable
 from txnlog.kafka.routing import SAME, as_routes, as_topics
 from txnlog.kafka.rows import DEAD_LETTERS, KafkaRecord, Rows, dead_letters
 from txnlog.kafka.schemas import Registry, decode_with
 from txnlog.kafka.source import Source, TopicOfKafka
+from txnlog.rounds import abort, commit
 from writers.producer import Producer
 
 __all__ = ["ImportProgress", "ImportReport", "import_topics"]

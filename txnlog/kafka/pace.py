@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["Pace"]
+from txnformat.errors import InvalidInputError, repr_of
+
+__all__ = ["Pace", "pace"]
 
 
 class Pace:
@@ -23,3 +25,14 @@ class Pace:
         """Take note of what has passed."""
         if self.per_second is not None:
             self._free_ms = max(self._free_ms, now_ms) + 1000 * count / self.per_second
+
+
+def pace(name: str, per_second: object) -> Pace:
+    """Return the limit of a rate; None: no limit. Raises InvalidInputError (``invalid-argument``)."""
+    if per_second is None:
+        return Pace(None)
+    if not isinstance(per_second, int | float) or isinstance(per_second, bool) or not per_second > 0:
+        raise InvalidInputError(
+            f"{name} is {repr_of(per_second, 80)}, not a number above 0", kind="invalid-argument"
+        )
+    return Pace(float(per_second))

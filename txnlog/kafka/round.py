@@ -1,21 +1,15 @@
-"""One round of an import as calls of a producer: rows are sent, committed, or given up."""
+"""What one round of an import sends: its rows, without those that the topic refuses."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
-from txnformat.errors import CommitStateUnknownError, InvalidInputError
+from txnformat.errors import InvalidInputError
 from txnlog.kafka.rows import KafkaRecord
 from writers.producer import Producer
 
-__all__ = ["abort", "commit", "send", "undecodable"]
-
-logger = logging.getLogger("txnlog")
-
-REPEATS_MAX = 5
-"""How often a commit whose outcome is unknown is repeated."""
+__all__ = ["send", "undecodable"]
 
 
 def undecodable(record: KafkaRecord, problem: str) -> InvalidInputError:
@@ -47,23 +41,3 @@ def send(
             *send(producer, topic, partition, rows[half:], records[half:]),
         ]
     return []
-
-
-def commit(producer: Producer) -> None:
-    """Commit; an unknown outcome is settled by the same call again."""
-    for attempt in range(REPEATS_MAX + 1):
-        try:
-            producer.commit()
-        except CommitStateUnknownError:
-            if attempt == REPEATS_MAX:
-                raise
-        else:
-            return
-
-
-def abort(producer: Producer) -> None:
-    """Give up what the round has sent, as far as that is possible; the producer's close does the rest, and the first error counts."""
-    try:
-        producer.abort()
-    except Exception as error:  # noqa: BLE001 - the error that led here is the caller's
-        logger.debug("the round could not be aborted: %s", error)

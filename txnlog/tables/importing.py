@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from txnformat.arguments import one_of, positive
 from txnformat.clock import waited_ms
 from txnformat.errors import InvalidInputError, NotFoundError
 from txnformat.keys import check_reader_name
 from txnformat.log import TxnLog, check_log
-from txnlog.kafka.arguments import one_of, positive
-from txnlog.kafka.round import abort, commit
+from txnlog.rounds import abort, commit
 from txnlog.tables.delta import DeltaSource
 from txnlog.tables.parquet import ParquetSource
 from txnlog.tables.shaping import CHANGE_COLUMNS, check_columns, shape
