@@ -35,7 +35,7 @@ def test_it_shows_the_key_first_and_then_what_is_missing(txnlog: Command, people
     assert len(answer.err.split()[1]) == 64
     assert "1 matching row in 1 file" in answer.out
     assert "1 record removed, deleting" in answer.out
-    assert "missing: a vacuum with a floor of " in answer.out
+    assert "missing: a vacuum that deletes what was written before entry " in answer.out
     assert people.read("people").read_all()["name"].to_pylist() == ["ann", "bob"]
 
 
@@ -55,11 +55,32 @@ def test_status_says_what_each_erasure_lacks(txnlog: Command, people: TxnLog) ->
     assert name in txnlog("erase", "--status", name).out
     (found,) = json.loads(txnlog("erase", "--status", "--json").out)["erasures"]
     assert (found["erasure_id"], found["stage"], found["requested_by"]) == (name, "deleting", "the desk")
-    assert "floor" in found["missing"][0]
+    assert "older than its grace" in found["missing"][0]
     unknown = txnlog("erase", "--status", "x", "--json")
     assert (unknown.code, unknown.error["kind"]) == (3, "unknown-erasure")
     for other in (["--where", "n = 1"], ["--requested-by", "me"], ["--key", KEY], ["--abandon"]):
         assert "goes with the id of an erasure alone" in txnlog("erase", name, "--status", *other).err
+
+
+def test_a_call_says_whether_the_erasure_is_new_and_whether_anything_matches(
+    txnlog: Command, people: TxnLog
+) -> None:
+    assert ", a new erasure: 1 record removed" in erase(txnlog, "--key", KEY).out
+    assert ", the erasure that had begun before: 1 record removed" in erase(txnlog, "--key", KEY).out
+    other = txnlog("erase", "people", "--where", "name = 'bib'", "--requested-by", "x", "--key", KEY).out
+    assert ", a new erasure: 0 records removed" in other
+    assert "no row matches the condition" in other
+
+
+def test_a_key_is_taken_back_where_no_erasure_began(txnlog: Command, people: TxnLog) -> None:
+    for where in ("name = bob", "none = 1", "TRUE"):
+        answer = txnlog("erase", "people", "--where", where, "--requested-by", "x")
+        assert answer.code == 2
+        assert "no erasure began, so this key is of no use" in answer.err
+    assert (
+        "a text needs single quotes"
+        in txnlog("erase", "people", "--where", "name = bob", "--requested-by", "x").err
+    )
 
 
 def test_an_empty_condition_is_told_before_a_key_is_shown(txnlog: Command, people: TxnLog) -> None:
@@ -85,7 +106,9 @@ def test_an_erasure_is_abandoned_by_its_id(txnlog: Command, people: TxnLog) -> N
 def test_maintenance_says_what_erasures_lack(txnlog: Command, people: TxnLog) -> None:
     assert "every erasure is complete" in txnlog("maintain", "erasures").out
     erase(txnlog)
-    assert "missing: a vacuum with a floor of " in txnlog("maintain", "erasures").out
+    assert (
+        "missing: a vacuum that deletes what was written before entry " in txnlog("maintain", "erasures").out
+    )
     assert "0 erasures completed, 1 not complete" in txnlog("maintain", "all").out
 
 

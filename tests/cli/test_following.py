@@ -98,12 +98,13 @@ def test_a_group_goes_on_where_it_has_committed(topic: TxnLog, txnlog: Command) 
     assert txnlog("consume", "t", "-g", "h", "-p", 1).out == ""
 
 
-def test_an_interrupt_commits_what_is_printed(topic: TxnLog) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_commits_what_is_printed(topic: TxnLog, ending: signal.Signals) -> None:
     with consuming("--follow", "--group", "g") as process:
         assert [line(process)["id"], line(process)["id"]] == [1, 2]
         send(topic, 3)
         assert line(process)["id"] == 3
-        process.send_signal(signal.SIGINT)
+        process.send_signal(ending)
         assert process.wait(300) == 0
     # The interrupt may come between the output and the note that it is written: then the record is printed again.
     assert committed(topic, "g") in (2, 3)

@@ -116,6 +116,8 @@ def test_a_service_goes_on_until_it_is_told_to_stop(root: Path, orders: TxnLog, 
             rounds = [first]
             while sum(len(one["removed"]) for one in rounds) < 2:
                 rounds.append(json.loads(service.stdout.readline()))
+            assert first["rested"] == []
+            assert rounds[1]["rested"] == ["subscriptions", "compact", "vacuum", "erasures"]
         finally:
             service.send_signal(signal.SIGTERM)
         service.communicate(timeout=300)
@@ -144,6 +146,17 @@ def test_a_damaged_topic_is_shown_and_the_exit_code_says_it(
     assert lines[-1].split()[0] == "orders"
     orders.maintain("seal")
     assert txnlog("maintain", "all", "--json").json["damaged"][0]["topic"] == "orders"
+
+
+def test_a_metrics_file_without_a_directory_is_told_before_anything_is_done(
+    txnlog: Command, orders: TxnLog, tmp_path: Path
+) -> None:
+    orders.upgrade()
+    before = orders.refresh().entry
+    answer = txnlog("maintain", "all", "--metrics-file", tmp_path / "none" / "x.prom", "--json")
+    assert (answer.code, answer.error["kind"]) == (2, "invalid-file")
+    assert "x.prom" in answer.err
+    assert orders.refresh().entry == before
 
 
 def test_a_watch_takes_at_least_a_second(txnlog: Command, orders: TxnLog) -> None:

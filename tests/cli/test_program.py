@@ -185,7 +185,8 @@ def test_a_reader_that_goes_away_is_no_error(long_topic: TxnLog) -> None:
     assert consume.wait(300) == 141
 
 
-def test_ctrl_c_while_producing_writes_nothing(log: TxnLog) -> None:
+@pytest.mark.parametrize(("ending", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_while_producing_writes_nothing(log: TxnLog, ending: signal.Signals, code: int) -> None:
     log.create_topic("t", pa.schema([("id", pa.int64())]))
     before = log.refresh().entry
     produce = subprocess.Popen(
@@ -195,9 +196,9 @@ def test_ctrl_c_while_producing_writes_nothing(log: TxnLog) -> None:
     # More than one piece and more than a pipe holds: when this returns, it is reading.
     produce.stdin.write(b'{"id":1}\n' * 50_000)
     produce.stdin.flush()
-    produce.send_signal(signal.SIGINT)
+    produce.send_signal(ending)
     out, err = produce.communicate(timeout=300)
-    assert (produce.returncode, out) == (130, b"")
+    assert (produce.returncode, out) == (code, b"")
     assert err == b"txnlog: interrupted; no record was written\n"
     assert log.refresh().entry == before
 

@@ -31,6 +31,7 @@ def test_the_exit_codes_are_those_of_the_code() -> None:
         0,
         failures.NEGATIVE,
         failures.INTERRUPTED,
+        failures.TERMINATED,
         failures.BROKEN_PIPE,
     }
 

@@ -217,6 +217,8 @@ class MaintenanceReport:
     """Marks of subscriptions that had nothing but removed and aborted records and markers before them."""
     published: tuple[PublishReport, ...] = ()
     """The publications of the topics whose settings ask for one, in each format, all at one entry. If empty, there is no such topic, or an open transaction holds everything back."""
+    rested: tuple[str, ...] = ()
+    """Tasks that were left out, since this process has done them a short time ago: their part of the report is empty."""
 
     @classmethod
     def of(
@@ -232,6 +234,7 @@ class MaintenanceReport:
         erasures: tuple[ErasureStatus, ...] = (),
         marks: LiftedMarks = LiftedMarks(),  # noqa: B008  # it is immutable
         publication: Maintained = Maintained(),  # noqa: B008  # it is immutable
+        rested: Sequence[str] = (),
     ) -> Self:
         """Return the report of some seals, expiries, ends, removals and compactions, of a vacuum and a truncation."""
         segments = [segment for seal in seals for segment in seal.segments]
@@ -262,6 +265,7 @@ class MaintenanceReport:
             erasures,
             marks.lifted,
             publication.reports,
+            tuple(rested),
         )
 
 
@@ -290,6 +294,7 @@ def maintain(
     policy = Policy.of(committer.state, truncate_older_than, KnownTables() if tables is None else tables)
     done: dict[str, Any] = {}
     skipped = []
+    rested = []
     for name, task in TASKS.items():
         if name not in tasks if tasks else not task.is_wanted(policy):
             continue
@@ -300,6 +305,7 @@ def maintain(
             continue
         last = last_done.get(name)
         if not tasks and last is not None and waited_ms(last, committer.clock.now()) < task.rest_ms:
+            rested.append(name)
             continue
         done[name] = task.run(committer, sidecars, policy)
         last_done[name] = committer.clock.now()
@@ -315,6 +321,7 @@ def maintain(
         done.get("erasures", ()),
         done.get("subscriptions", LiftedMarks()),
         done.get("publish", Maintained()),
+        rested,
     )
 
 

@@ -24,7 +24,10 @@ _KEPT = (
 )
 """Words of the language that may be shown; another word may be a text without its quotes."""
 _NOT_WILD = re.compile("[^%_]+")
-HINT = f"each {HIDDEN} stands for a part of the condition that is not shown, for it may be personal"
+HINT = (
+    f"each {HIDDEN}, and each 0, stands for a part of the condition that is not shown, for it may be personal; "
+    "a text needs single quotes, as in name = 'ann'"
+)
 
 
 def compile_private(text: str, columns: Mapping[str, pa.DataType]) -> Predicate:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 from typing import NoReturn, TextIO, cast
 
 import click
@@ -33,7 +36,7 @@ from txnlog.cli.doctor.command import doctor
 from txnlog.cli.erasure.command import erase
 from txnlog.cli.exchange.groups import export_group, import_group
 from txnlog.cli.exchange.schemas import schema
-from txnlog.cli.failures import BROKEN_PIPE, INTERNAL, Interrupted, Notes, report
+from txnlog.cli.failures import BROKEN_PIPE, INTERNAL, INTERRUPTED, TERMINATED, Interrupted, Notes, report
 from txnlog.cli.looking.command import report as report_command
 from txnlog.cli.looking.command import ui
 from txnlog.cli.output import Guarded, is_terminal, show_lines
@@ -181,7 +184,18 @@ def main() -> NoReturn:
     _occupy_standard_files()
     if COMPLETE_VARIABLE in os.environ:  # a shell asks for completions
         application.main(prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE)
+    terminated = threading.Event()
+
+    def terminate(number: int, frame: FrameType | None) -> NoReturn:
+        """End as Ctrl-C does: what is under way is given up or committed, and positions of groups are kept."""
+        terminated.set()
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # who starts programs may have it ignored
+        signal.signal(signal.SIGTERM, terminate)
     code = run(sys.argv[1:])
+    if code == INTERRUPTED and terminated.is_set():
+        code = TERMINATED
     with contextlib.suppress(OSError):  # the reader has gone, and the code says so
         sys.stdout.flush()
     sys.stderr.flush()

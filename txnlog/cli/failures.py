@@ -38,6 +38,8 @@ INTERNAL = 70
 """A defect (EX_SOFTWARE of sysexits.h)."""
 INTERRUPTED = 130
 """A shell's code for a program that SIGINT ended."""
+TERMINATED = 143
+"""A shell's code for a program that SIGTERM ended."""
 BROKEN_PIPE = 141
 """A shell's code for SIGPIPE: the reader of the output has gone."""
 

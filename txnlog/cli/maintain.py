@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import signal
 import sys
 import threading
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from txnformat.errors import InvalidInputError
 from txnlog.cli.ending import dry_run_option
 from txnlog.cli.failures import CORRUPT
 from txnlog.cli.options import TOPIC, Duration, Integer, Place, with_place
@@ -112,9 +114,7 @@ def _published(report: MaintenanceReport) -> str:
 
 
 def _vacuumed(report: MaintenanceReport) -> str:
-    if report.vacuum is None:
-        return "done less than 24 hours ago"
-    return _counts(report.vacuum)
+    return "" if report.vacuum is None else _counts(report.vacuum)
 
 
 def _certified(report: MaintenanceReport) -> str:
@@ -125,7 +125,7 @@ def _certified(report: MaintenanceReport) -> str:
 
 def _truncated(report: MaintenanceReport) -> str:
     if report.truncation is None:
-        return "no age is set (alter-log or --truncate-older-than), or done less than 6 hours ago"
+        return "no age is set (alter-log or --truncate-older-than)"
     return _truncation_counts(report.truncation)
 
 
@@ -183,6 +183,8 @@ def everything(
     if watch is not None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
+    if metrics_file is not None:
+        _check_folder(metrics_file)
     with place.open() as log:
         upkeep = Upkeep(partial(log.maintain, truncate_older_than=truncate_older_than), log.committer.clock)
         while True:
@@ -204,19 +206,33 @@ def _show_round(report: MaintenanceReport, as_json: bool, *, is_line: bool) -> N
     if as_json:
         print_json(report, indent=None if is_line else 2)
         return
-    skipped = {one.task: one.reason for one in report.skipped}
-    ROUND.show(
-        [
-            (task, f"skipped: {skipped[task]}" if task in skipped else say_of(report))
-            for task, say_of in SHOWN.items()
-        ]
-    )
+    left_out = {one.task: f"skipped: {one.reason}" for one in report.skipped}
+    left_out |= {task: f"done less than {_rest(task)} ago" for task in report.rested}
+    ROUND.show([(task, left_out.get(task) or say_of(report)) for task, say_of in SHOWN.items()])
     if report.removed:
         say("")
         REMOVED.show(report.removed)
     if report.damaged:
         say("")
         DAMAGED.show(report.damaged)
+
+
+def _rest(task: str) -> str:
+    from txnformat.admin.maintenance import TASKS
+
+    return counted(TASKS[task].rest_ms // 3_600_000, "hour")
+
+
+def _check_folder(file: Path) -> None:
+    """Refuse a file that cannot be written before a round is done for it."""
+    folder = file.resolve().parent
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InvalidInputError(
+            "the metrics file cannot be written: its directory is missing or not writable",
+            kind="invalid-file",
+            hint="make the directory first; nothing was done",
+            file=str(file),
+        )
 
 
 def _write(file: Path, text: str) -> None:

@@ -63,6 +63,8 @@ class ErasureReport:
     """Key of the condition's hash: keep it, and give it to the next call with the same condition. Empty after a dry run."""
     status: ErasureStatus | None
     """How far the erasure has come; None of a dry run."""
+    is_new: bool = False
+    """Whether the call began the erasure. If False, it went on with one of the same condition and key, or was a dry run."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -94,12 +96,13 @@ def erase(
         seal_and_list(committer, found.topic_id)
         state = committer.refresh()
     known = None if key is None or dry_run else _known(state, found, where, key)
+    is_new = known is None and not dry_run
     if known is None:
         on_newest(committer.refresh, partial(_look, matcher), state)
         if not all_rows and not _keeps_some(committer, sidecars, state, matcher):
             raise _all_rows(found.name)
     if dry_run:
-        return _report(matcher, "", None, dry_run=True)
+        return _report(matcher, "", None)
     if key is None:
         key = f"{committer.ids.new()}{committer.ids.new()}".replace("-", "")
     if known is None:
@@ -111,6 +114,7 @@ def erase(
         state = committer.refresh()
         joined = _known(state, found, where, key)
         known = _there(state, request.erasure_id) if joined is None else joined
+        is_new = known.erasure_id == request.erasure_id
     if known.rewritten_entry < 0:
         try:
             _rewrite(committer, matcher, known.erasure_id)
@@ -119,7 +123,7 @@ def erase(
                 raise
             logger.debug("other clients have completed the erasure: %s", error)
     state = committer.refresh()
-    return _report(matcher, key, status_of(state, _there(state, known.erasure_id)), dry_run=False)
+    return _report(matcher, key, status_of(state, _there(state, known.erasure_id)), is_new=is_new)
 
 
 def abandon(committer: Committer, erasure_id: str, *, requested_by: str) -> ErasureStatus:
@@ -271,15 +275,18 @@ def _advance(committer: Committer, known: ErasureState, reached: dict[int, int])
     return _there(committer.refresh(), known.erasure_id)
 
 
-def _report(matcher: Matcher, key: str, status: ErasureStatus | None, *, dry_run: bool) -> ErasureReport:
+def _report(
+    matcher: Matcher, key: str, status: ErasureStatus | None, *, is_new: bool = False
+) -> ErasureReport:
     seen = matcher.seen
     return ErasureReport(
         matcher.topic.name,
-        dry_run,
+        status is None,
         tuple(sorted(name for name, one in seen.items() if one.matching)),
         sum(one.matching for one in seen.values()),
         len(seen),
         sum(one.rows for one in seen.values()),
         key,
         status,
+        is_new,
     )

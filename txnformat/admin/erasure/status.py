@@ -119,9 +119,9 @@ def _missing(state: LogState, known: ErasureState, left: tuple[str, ...]) -> lis
     if known.rewritten_entry < 0:
         return [_rewriting(state, known)]
     if state.vacuum_floor < known.needed_floor:
-        what = f"a vacuum with a floor of {known.needed_floor} or above (it is {state.vacuum_floor})"
+        what = f"a vacuum that deletes what was written before entry {known.needed_floor} (the last one: before entry {state.vacuum_floor})"
         return [
-            f"{what}: `txnlog vacuum` or `txnlog maintain all`, once the entries up to there are older than its grace"
+            f"{what}: `txnlog vacuum` or `txnlog maintain all`, once these entries are older than its grace"
         ]
     return list(left) or [
         "a look whether the vacuums have deleted all old objects: `txnlog maintain erasures` or `txnlog maintain all`"

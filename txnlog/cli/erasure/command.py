@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from txnformat.errors import TxnLogError
 from txnlog.cli.ending import dry_run_option
 from txnlog.cli.options import TOPIC, Place, with_place
 from txnlog.cli.output import Table, counted, instant, print_json, say, show_lines
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 __all__ = ["erase"]
 
 KEY_BYTES = 32
+REFUSED = (
+    *("unknown-topic", "invalid-where", "invalid-requested-by", "erases-all-rows", "upgrade-required"),
+    *("chunks-in-erasure", "too-many-erasures"),
+)
+"""Kinds of errors that come before an erasure begins."""
 
 ERASURES = Table(
     "Erasure Topic Stage RequestedBy Requested Columns Records Files Missing",
@@ -77,27 +83,38 @@ def erase(
         _show_status(place, topic, as_json)
         return
     if abandon:
-        if topic is None or requested_by is None or where is not None:
-            raise click.UsageError(
-                "name the id of the erasure, and --requested-by; an erasure that goes on has --where instead"
-            )
+        lacking = [
+            what
+            for what, given in (("the id of the erasure", topic), ("--requested-by", requested_by))
+            if not given
+        ]
+        if topic is None or requested_by is None:
+            raise click.UsageError(f"--abandon needs {' and '.join(lacking)}")
+        if where is not None:
+            raise click.UsageError("--abandon gives an erasure up; leave --where out")
         _abandon(place, topic, requested_by, as_json)
         return
     if topic is None or where is None or not where.strip() or (requested_by is None and not dry_run):
         raise click.UsageError("name TOPIC, --where and --requested-by; or use --status")
+    shows_key = key is None and not dry_run and not as_json
     if key is None and not dry_run:
         key = secrets.token_hex(KEY_BYTES)
-        if not as_json:  # before anything else: with it, a call that was cut short can go on
+        if shows_key:  # before anything else: with it, a call that was cut short can go on
             show_lines(f"key: {key}", sys.stderr)
-    with place.open() as log:
-        report = log.erase(
-            topic,
-            where,
-            requested_by=requested_by or "dry run",
-            key=key,
-            dry_run=dry_run,
-            all_rows=all_rows,
-        )
+    try:
+        with place.open() as log:
+            report = log.erase(
+                topic,
+                where,
+                requested_by=requested_by or "dry run",
+                key=key,
+                dry_run=dry_run,
+                all_rows=all_rows,
+            )
+    except TxnLogError as error:
+        if shows_key and error.kind in REFUSED:
+            show_lines("no erasure began, so this key is of no use", sys.stderr)
+        raise
     if as_json:
         print_json(report.to_dict())
     else:
@@ -115,7 +132,12 @@ def _show(report: ErasureReport) -> None:
     one = report.status
     if one is None:
         return
-    say(f"erasure {one.erasure_id}: {counted(one.records, 'record')} removed, {one.stage.value}")
+    begun = "a new erasure" if report.is_new else "the erasure that had begun before"
+    say(f"{one.erasure_id}, {begun}: {counted(one.records, 'record')} removed, {one.stage.value}")
+    if report.is_new and not report.rows:
+        say(
+            f"no row matches the condition: if it is wrong, txnlog erase {one.erasure_id} --abandon gives the erasure up"
+        )
     for missing in one.missing:
         say(f"missing: {missing}")
 
