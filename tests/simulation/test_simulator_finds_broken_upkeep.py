@@ -33,7 +33,7 @@ from txnformat.reading import latest
 pytestmark = pytest.mark.simulation
 
 UPKEEP = range(8, 3_200, 8)
-TRUNCATED = (223, 242, 14, 18, 19, 92, 218, *range(7, 3_200, 16))
+TRUNCATED = (39, 223, 242, 14, 18, 19, 92, 218, *range(7, 3_200, 16))
 Patch = pytest.MonkeyPatch
 
 
@@ -196,9 +196,9 @@ UPKEEP_MUTANTS: list[tuple[Callable[[Patch], None], str, int]] = [
     (tombstones_go_at_once, "has taken", 16),
     (a_key_compaction_does_not_say_which_versions_it_has_cost, "has taken|is gone by key", 16),
     (a_state_forgets_which_versions_keys_have_cost, "is gone by key", 16),
-    (a_version_is_read_of_which_keys_have_taken_records, "version .* lacks", 5_360),
+    (a_version_is_read_of_which_keys_have_taken_records, "version .* lacks", 1_656),
     (an_erasure_does_not_look_again, "is complete, and", 32),
-    (an_erasure_does_not_wait_for_open_transactions, "is complete, and|corrupt|breaks invariants", 1632),
+    (an_erasure_does_not_wait_for_open_transactions, "is complete, and|corrupt|breaks invariants", 640),
     (an_erasure_does_not_say_what_it_removed, "has taken a record", 16),
     (a_state_forgets_what_an_erasure_removed, "is gone by erasure", 16),
     (a_certificate_needs_no_vacuum, "is complete, and|breaks invariants", 8),
@@ -206,10 +206,10 @@ UPKEEP_MUTANTS: list[tuple[Callable[[Patch], None], str, int]] = [
     (
         a_compactor_names_a_file_of_which_a_part_is_gone,
         "which its entry does not name|is complete, and|is in use|names is gone",
-        168,
+        144,
     ),
-    (what_is_written_anew_is_born_now, "is complete, and", 56),
-    (a_certificate_does_not_wait_for_payloads, "is complete, and", 24),
+    (what_is_written_anew_is_born_now, "is complete, and", 16),
+    (a_certificate_does_not_wait_for_payloads, "is complete, and", 56),
     (a_seal_takes_the_first_batch_of_a_payload_for_each, "is shown|has .* at|totals|corrupt", 8),
     (a_vacuum_deletes_at_once, "cannot be read", 0),
     (old_objects_may_be_named, "below the floor|though the floor", 56),
