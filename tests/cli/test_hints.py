@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pytest
 
 from tests.cli.conftest import Command
 from txnformat.errors import InvalidInputError, TxnLogError
-from txnlog import TxnLog
+from txnlog import Producer, TxnLog
 from txnlog.cli.failures import report
 
 COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -178,3 +179,22 @@ def test_from_takes_partition_and_offset(txnlog: Command, shop: TxnLog) -> None:
     condition = time.rpartition("--where ")[2].strip('"')
     assert txnlog("consume", "orders", "--where", condition).code == 0
     assert "--where" not in txnlog("delete-records", "orders", "--before", "1e3", "--json").error["message"]
+
+
+def test_a_reader_who_sees_nothing_learns_what_holds_it_back(txnlog: Command, shop: TxnLog) -> None:
+    assert txnlog("consume", "orders").err == ""
+    producer = Producer(shop, "stuck", buffer="inline")
+    producer.init()
+    producer.begin()
+    producer.send("orders", [{"id": 2, "name": "bob"}], partition=1)
+    producer.flush()
+    try:
+        held = "1 offset of orders held back by open transactions; txnlog offsets orders says by which"
+        assert txnlog("consume", "orders").err == f"txnlog: note: {held}\n"
+        assert json.loads(txnlog("consume", "orders", "--json").err) == {"notes": [held]}
+        for other in (["-p", 0], ["--isolation", "snapshot"], ["--version-as-of", 1]):
+            assert txnlog("consume", "orders", *other).err == "", other
+    finally:
+        producer.abort()
+        producer.close()
+    assert txnlog("consume", "orders").err == ""

@@ -342,7 +342,7 @@ def test_records_are_deleted_up_to_an_offset_once_the_log_is_upgraded(
     txnlog: Command, orders: TxnLog
 ) -> None:
     answer = txnlog("delete-records", "orders", "--before", "0:2", "--json")
-    assert (answer.code, answer.error["kind"]) == (6, "upgrade-required")
+    assert (answer.code, answer.error["kind"]) == (4, "upgrade-required")
     assert txnlog("upgrade").out == "upgraded\n"
     assert txnlog("upgrade").out == "nothing to do: the log is upgraded already\n"
     assert txnlog("upgrade", "--json").json == {
@@ -374,7 +374,7 @@ def test_a_bad_place_to_delete_to_is_a_usage_error(txnlog: Command, orders: TxnL
 
 def test_a_topic_is_deleted_by_its_name(txnlog: Command, orders: TxnLog) -> None:
     answer = txnlog("delete-topic", "orders", "--yes", "--json")
-    assert (answer.code, answer.error["kind"]) == (6, "upgrade-required")
+    assert (answer.code, answer.error["kind"]) == (4, "upgrade-required")
     txnlog("upgrade")
     answer = txnlog("delete-topic", "orders", "--json")
     assert (answer.code, answer.error["kind"]) == (2, "usage")

@@ -60,4 +60,4 @@ def test_a_short_grace_with_consent(txnlog: Command, upgraded: TxnLog) -> None:
 
 def test_a_log_that_was_not_upgraded_says_what_to_do(txnlog: Command, log: TxnLog) -> None:
     answer = txnlog("vacuum", "--json")
-    assert (answer.code, answer.error["kind"]) == (6, "upgrade-required")
+    assert (answer.code, answer.error["kind"]) == (4, "upgrade-required")

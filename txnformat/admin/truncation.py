@@ -149,7 +149,7 @@ def checked_age_ms(older_than: object) -> int:
         raise InvalidInputError(
             f"{_age(older_than)} is not an age at which entries go: it is at least {OLDER_THAN_MIN.days} days",
             kind="invalid-age",
-            hint="use 30 days, for example (30d, or timedelta(days=30)); younger entries stay, for clients that have no news for so long",
+            hint="use 30 days, for example: timedelta(days=30) in Python, 30d on the command line; younger entries stay, for clients that have no news for so long",
         )
     return older_than // datetime.timedelta(milliseconds=1)
 

@@ -25,7 +25,7 @@ _KEPT = (
 """Words of the language that may be shown; another word may be a text without its quotes."""
 _NOT_WILD = re.compile("[^%_]+")
 HINT = (
-    f"each {HIDDEN}, and each 0, stands for a part of the condition that is not shown, for it may be personal; "
+    f"each {HIDDEN} stands for a part of the condition that is not shown, for it may be personal, and so does each 0; "
     "a text needs single quotes, as in name = 'ann'"
 )
 

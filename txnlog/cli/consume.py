@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import click
 
 from txnformat.errors import InvalidInputError, NotFoundError
+from txnformat.types import TopicPartition
 from txnlog.cli.options import (
     GROUP,
     TOPIC,
@@ -25,11 +26,20 @@ from txnlog.cli.options import (
     parse_offsets,
     with_place,
 )
-from txnlog.cli.output import TerminalBytes, is_terminal, print_table, printable_json, printable_lines
+from txnlog.cli.output import (
+    TerminalBytes,
+    counted,
+    is_terminal,
+    print_table,
+    printable_json,
+    printable_lines,
+)
 from txnlog.cli.records.file_formats import format_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from txnformat.log import TxnLog
 
 __all__ = ["consume"]
 
@@ -193,10 +203,32 @@ def consume(
             raise
         if chosen == "table":
             _show_table(iter(reader), reader.schema, limit, binary)
-            return
-        batches = _limited(iter(reader), limit)
-        with _target(output, chosen) as file:
-            _write(chosen, batches, reader.schema, file, binary, delimiter=delimiter, no_formulas=no_formulas)
+        else:
+            batches = _limited(iter(reader), limit)
+            with _target(output, chosen) as file:
+                _write(
+                    chosen, batches, reader.schema, file, binary, delimiter=delimiter, no_formulas=no_formulas
+                )
+        if read["end"] is None and read["isolation"] in (None, "read_committed"):
+            _note_held_back(log, topic, read)
+
+
+def _note_held_back(log: TxnLog, topic: str, read: Mapping[str, Any]) -> None:
+    """Say on stderr which offsets open transactions hold back: without that a reader sees nothing, and does not know why."""
+    if read["version_as_of"] is not None or read["timestamp_as_of"] is not None:
+        return
+    state = log.state
+    known = state.topic(topic)
+    numbers = read["partitions"] or range(known.partitions)
+    parts = [state.partition(TopicPartition(known.topic_id, number)) for number in numbers]
+    held = sum(part.log_end - part.last_stable_offset for part in parts)
+    if held:
+        logger.warning(
+            "%s of %s held back by open transactions; txnlog offsets %s says by which",
+            counted(held, "offset"),
+            topic,
+            topic,
+        )
 
 
 def _check_consuming(

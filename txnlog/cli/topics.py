@@ -245,7 +245,14 @@ def alter_log(place: Place, truncate_older_than: datetime.timedelta | None, as_j
 
 
 def _age(age_ms: int) -> str:
-    return "off" if age_ms < 0 else str(datetime.timedelta(milliseconds=age_ms))
+    days, rest_ms = divmod(age_ms, 86_400_000)
+    return (
+        "off"
+        if age_ms < 0
+        else f"{counted(days, 'day')}"
+        if not rest_ms
+        else str(datetime.timedelta(milliseconds=age_ms))
+    )
 
 
 @click.command()

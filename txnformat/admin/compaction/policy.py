@@ -85,4 +85,5 @@ def check_arguments(
             raise InvalidInputError(
                 f"{name} is {repr_of(value)}, not a number from {least} on",
                 kind=f"invalid-{name.replace('_', '-')}",
+                hint="leave it out: then the topic's setting counts",
             )

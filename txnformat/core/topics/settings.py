@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from itertools import permutations
 from typing import NamedTuple
 
@@ -108,7 +109,9 @@ def _stored(name: str, value: Value | float) -> Value:
 def _problems(name: object, value: object) -> Iterable[str]:
     known = SETTINGS.get(name) if isinstance(name, str) else None
     if known is None:
-        yield f"there is no setting {repr_of(name, 80)}; use {', '.join(SETTINGS)}"
+        near = get_close_matches(str(name), SETTINGS, n=1) if isinstance(name, str) else []
+        meant = f"; did you mean {near[0]}?" if near else f"; use {', '.join(SETTINGS)}"
+        yield f"there is no setting {repr_of(name, 80)}{meant}"
     elif known.values:
         if value not in known.values:
             yield f"{name} is {repr_of(value, 80)}, not {known.said or ' or '.join(one or 'an empty text' for one in known.values)}"
