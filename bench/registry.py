@@ -12,7 +12,16 @@ def benchmarks() -> tuple[Benchmark, ...]:
     from bench import contention, ingest, latency, one_shot, plan, python_read, s3_commit
     from bench.lifecycle import cold_open, compaction, publishing, small_commits, vacuuming
     from bench.lifecycle import scan as compacted
-    from bench.spark import catch_up, delta_view, hundred_queries, native_table, scan, stream, stream_copy
+    from bench.spark import (
+        catch_up,
+        delta_view,
+        hundred_queries,
+        native_table,
+        scan,
+        stream,
+        stream_copy,
+        warm_start,
+    )
 
     modules = (
         one_shot,
@@ -29,6 +38,7 @@ def benchmarks() -> tuple[Benchmark, ...]:
         publishing,
         stream,
         stream_copy,
+        warm_start,
         latency,
         catch_up,
         plan,
