@@ -1,4 +1,4 @@
-"""What one round of an import sends: its rows, without those that the topic refuses."""
+"""Rows of one round of an import: sent, but for those that the topic refuses."""
 
 from __future__ import annotations
 
