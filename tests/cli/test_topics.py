@@ -419,3 +419,20 @@ def test_records_are_deleted_by_force_and_what_it_ends_is_told(txnlog: Command, 
     out = txnlog("delete-records", "orders", "--before", "0:3", "--force").out
     assert out.splitlines()[-1].startswith("aborted the open transaction feed")
     assert shop.offsets("orders")[0].earliest == 3
+
+
+def test_types_are_shown_as_they_are_given(txnlog: Command, log: TxnLog) -> None:
+    texts = {
+        "amount": "decimal(10,2)",
+        "at": "timestamp",
+        "here": "timestamp_ntz",
+        "day": "date32",
+        "lists": "list<map<string,struct<x:float64,y:list<time>>>>",
+        "length": "duration",
+    }
+    words = [word for name, type_ in texts.items() for word in ("-c", f"{name}:{type_}")]
+    assert txnlog("create-topic", "typed", *words, "--json").json["columns"] == texts
+    assert (
+        f"Columns: {', '.join(f'{name}:{type_}' for name, type_ in texts.items())}\n"
+        in txnlog("describe", "typed").out
+    )

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from txnformat.columns.arrow_types import text_of_type
 from txnformat.core.groups.listing import GroupListing, list_groups
 from txnformat.core.operations import Cause, EndTxn, InitProducer, Stage
 from txnformat.core.producers.ids import IdBlock
@@ -81,7 +82,7 @@ class TopicDescription:
     key_columns: tuple[str, ...]
     timestamp_column: str | None
     columns: dict[str, str]
-    """Column name to Arrow type."""
+    """Column name to type, as ``txnlog create-topic --column`` takes it: ``decimal(10,2)``, ``timestamp``, ``list<string>``."""
     offsets: tuple[PartitionOffsets, ...]
     settings: dict[str, int | str] = field(default_factory=dict)
     """The settings that differ from the default, by name."""
@@ -211,7 +212,7 @@ def describe_log(
             topic.partitions,
             topic.schema.key_columns,
             topic.schema.timestamp_column,
-            {field.name: str(field.type) for field in topic.schema.arrow_schema},
+            {field.name: text_of_type(field.type) for field in topic.schema.arrow_schema},
             tuple(partition_offsets(state, topic)),
             {one.name: one.value for one in topic.settings},
             (dirty_ratios or {}).get(topic.topic_id),

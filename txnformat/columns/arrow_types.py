@@ -37,6 +37,7 @@ __all__ = [
     "list_of",
     "map_of",
     "struct_of",
+    "text_of_type",
 ]
 
 NESTING_MAX = 64
@@ -307,6 +308,25 @@ def _type_to_json(type_: pa.DataType) -> Any:
     if pt.is_struct(type_):
         return {"struct": [{"name": field.name, "type": _type_to_json(field.type)} for field in type_]}
     return {"list": _type_to_json(type_.value_type)}
+
+
+def text_of_type(type_: pa.DataType) -> str:
+    """Return a type as people write it: ``decimal(10,2)``, ``list<string>``, ``struct<x:float64>``; ``txnlog create-topic --column`` takes it."""
+    return _text_of(_type_to_json(type_))
+
+
+def _text_of(found: Any) -> str:
+    if isinstance(found, str):
+        return found
+    ((kind, parts),) = found.items()
+    if kind == "decimal":
+        return f"decimal({parts[0]},{parts[1]})"
+    if kind == "list":
+        return f"list<{_text_of(parts)}>"
+    if kind == "map":
+        return f"map<{_text_of(parts[0])},{_text_of(parts[1])}>"
+    members = [f"{one['name']}:{_text_of(one['type'])}" for one in parts]
+    return f"struct<{','.join(members)}>"
 
 
 def fields_from_json(fields: object) -> pa.Schema:
