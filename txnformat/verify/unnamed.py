@@ -27,7 +27,13 @@ def count_unnamed(
         what = "objects that entries name and a vacuum has deleted"
         examples = tuple(sorted(vacuumed)[:EXAMPLES_MAX])
         record.notes.append(VerifyNote("vacuumed", what, len(vacuumed), 0, examples))
-    _note(record, sizes, "orphans", "objects that no entry names: uploads under way or given up", ours)
+    _note(
+        record,
+        sizes,
+        "orphans",
+        "objects that no entry names: uploads under way or given up, and what a vacuum is to delete",
+        ours,
+    )
     _note(record, sizes, "strange", "objects that txnlog did not make", strange)
     if boundary:
         what = f"entries below {boundary} are deleted, or may be: of them only bundles are checked, and what the state still says of them"

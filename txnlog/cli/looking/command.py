@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import socket
 import sys
 from pathlib import Path
@@ -165,5 +166,10 @@ def _listening(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family)
     except OSError as error:
         raise click.UsageError(
-            f"cannot listen at {host}, port {port}: {error.strerror or error}; --port 0 takes any free port"
+            f"cannot listen at {host}, port {port}: {_reason(error)}; --port 0 takes any free port"
         ) from None
+
+
+def _reason(error: OSError) -> str:
+    """Return the system's words; Python's own have the address once more."""
+    return os.strerror(error.errno) if error.errno else str(error)
