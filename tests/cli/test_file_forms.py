@@ -173,6 +173,43 @@ def test_a_time_of_csv_that_is_none_names_row_column_and_form(txnlog: Command, l
 # --- CSV: every wrong row, and other characters between values -------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("text", "row"),
+    [
+        ('id,s\n1,"abc\n2,d\n', 2),
+        ('id,s\n1,a\n2,"cut he', 3),
+        ('id,s\n1,a\n2,"', 3),
+        ('id,s\n1,a\n2,"ends ""', 3),
+        ('"id","s"\r\n1,"a\r\nb"\r\n2,"c\r\n', 3),
+        ('id,s\n1,"a\n2\n3,b\n', 2),
+    ],
+)
+def test_csv_that_is_cut_off_in_a_quoted_value_is_refused(
+    txnlog: Command, log: TxnLog, text: str, row: int
+) -> None:
+    log.create_topic("t", pa.schema([("id", pa.int64()), ("s", pa.string())]))
+    answer = txnlog("produce", "t", "--format", "csv", "--json", stdin=text)
+    assert (answer.code, answer.error["kind"]) == (2, "invalid-record")
+    assert answer.error["problems"][-1].startswith(f"row {row}: its quote is not closed")
+    assert txnlog("consume", "t").out == ""
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\r"])
+def test_csv_may_end_without_a_line_break(txnlog: Command, log: TxnLog, end: str) -> None:
+    log.create_topic("t", pa.schema([("s", pa.string())]))
+    assert txnlog("produce", "t", "--format", "csv", stdin='s\na\n\n"b""c\n"' + end).code == 0
+    assert [row["s"] for row in txnlog("consume", "t").lines] == ["a", None, 'b"c\n']
+
+
+def test_long_values_of_csv_are_read_up_to_a_bound(txnlog: Command, log: TxnLog) -> None:
+    log.create_topic("t", pa.schema([("s", pa.string())]))
+    assert txnlog("produce", "t", "--format", "csv", stdin=f"s\n{'x' * 5_000_000}\n").code == 0
+    assert [len(row["s"]) for row in txnlog("consume", "t").lines] == [5_000_000]
+    answer = txnlog("produce", "t", "--format", "csv", stdin=f"s\n{'x' * 40_000_000}\n")
+    assert answer.code == 2
+    assert "a row is larger than 16,777,216 bytes: use JSON lines or Parquet" in answer.err
+
+
 def test_every_wrong_row_of_csv_is_named(txnlog: Command, log: TxnLog) -> None:
     types = {
         "n": pa.int8(),

@@ -23,10 +23,11 @@ import pytest
 from tests.cli.conftest import PROGRAM, Command
 from tests.cli.left_open import left_open, prepare
 from tests.model.groups import ManualClock
+from txnformat.keys import entry_key
 from txnformat.looking.page import policy
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import READS
-from txnlog import NotFoundError, Producer, TxnLog
+from txnlog import CorruptDataError, NotFoundError, Producer, TxnLog
 from txnlog.cli.looking.service import KEPT_MAX, Service
 from txnlog_testing.stores.counting import CountingStore
 
@@ -132,6 +133,34 @@ def test_older_documents_are_kept_for_the_slider_and_bounded() -> None:
     for number in range(1, KEPT_MAX + 2):
         service.document(number)
     assert len(service._older) == KEPT_MAX
+
+
+def test_an_older_document_says_what_is_the_newest_now() -> None:
+    store = MemoryStore(name="moved")
+    log = TxnLog.create(store)
+    log.create_topic("t", SCHEMA)
+    clock = ManualClock()
+    service = Service(TxnLog.open(store, clock=clock), None, 100, 1_000)
+    assert json.loads(service.document(0))["newest"] == log.state.entry
+    with Producer(log) as producer:
+        producer.send("t", [{"id": 1}])
+    clock.sleep(1)
+    service.follow(0)
+    assert json.loads(service.document(0))["newest"] == log.refresh().entry
+
+
+def test_what_is_wrong_with_the_log_is_told_to_every_page() -> None:
+    clock = ManualClock()
+    store = MemoryStore(clock, "damaged")
+    log = TxnLog.create(store, clock=clock)
+    service = Service(TxnLog.open(store, clock=clock), None, 100, 1_000)
+    log.create_topic("t", SCHEMA)
+    entry = log.state.entry
+    store._objects[entry_key(entry)] = b"garbage"
+    clock.sleep(1)
+    for _ in range(3):
+        with pytest.raises(CorruptDataError):
+            service.follow(entry - 1)
 
 
 # --- the server ------------------------------------------------------------------------------------------------------

@@ -6,10 +6,15 @@ const WORDS = {
 };
 const LETTERS = { committed: "C", aborted: "A", open: "O", prepared: "P", late: "L", plain: "", hanging: "H" };
 
+// Characters that are not seen, or turn the text around them, as escapes: an id or a column may have them.
+function visible(text) {
+  return typeof text === "string" ? text.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (one) => one === "\n" ? one : `\\u{${one.codePointAt(0).toString(16)}}`) : text;
+}
+
 function svg(name, attributes, ...children) {
   const node = document.createElementNS(SVG, name);
   for (const [key, value] of Object.entries(attributes || {})) node.setAttribute(key, value);
-  node.append(...children);
+  node.append(...children.map(visible));
   return node;
 }
 
@@ -17,9 +22,9 @@ function html(name, attributes, ...children) {
   const node = document.createElement(name);
   for (const [key, value] of Object.entries(attributes || {})) {
     if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
-    else if (value !== null && value !== undefined && value !== false) node.setAttribute(key, value === true ? "" : value);
+    else if (value !== null && value !== undefined && value !== false) node.setAttribute(key, value === true ? "" : key === "title" || key === "aria-label" ? visible(value) : value);
   }
-  node.append(...children.filter((child) => child !== null && child !== undefined));
+  node.append(...children.filter((child) => child !== null && child !== undefined).map(visible));
   return node;
 }
 

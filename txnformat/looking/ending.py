@@ -48,5 +48,8 @@ def ending_command(status: str, transactional_id: str, url: str) -> str:
     if status == "late":
         return f"txnlog transactions end-expired {root}"
     verb = "force-terminate" if status == "prepared" else "abort"
+    if "\0" in transactional_id:  # no shell has a word for it: what stands before the NUL may be another id
+        call = verb.replace("-", "_")
+        return f"python -c {quoted(f'import txnlog; txnlog.TxnLog.open({url!a}).transactions.{call}({transactional_id!a})')}"
     name = quoted(transactional_id)
     return f"txnlog transactions {verb} {root} {'-- ' if transactional_id.startswith('-') else ''}{name}"

@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
+from txnformat.arguments import is_utf8
 from txnformat.core.records.scan import Stored
 from txnformat.errors import InvalidInputError, NotFoundError, repr_of
 from txnformat.forking import renew_after_fork
@@ -39,6 +40,7 @@ from txnformat.segments.reader import SegmentFileReader
 from txnformat.segments.segment_object import SMALL_FILE_BYTES
 from txnformat.store.base import ObjectStore, range_of
 from txnformat.store.local import LocalStore
+from txnformat.store.open import file_path
 
 __all__ = ["LogDataset", "plan_dataset"]
 
@@ -209,10 +211,11 @@ def _file_system(store: ObjectStore, sizes: Mapping[str, int], several: Abstract
 
     ``sizes`` has the bytes of each object that may be read, by key: so nothing has to be asked before a read. ``several``: keys that a scan reads several times.
     """
-    if isinstance(store, LocalStore):  # pyarrow's own readers need no lock of Python's
+    if isinstance(store, LocalStore) and is_utf8(root := file_path(store.url)):
+        # pyarrow's own readers need no lock of Python's; they take no other paths.
         for key in sizes:
             store.head(key)  # they open whatever is there: a link to anywhere, or a pipe for which they wait
-        return pafs.SubTreeFileSystem(store.url.removeprefix("file://"), pafs.LocalFileSystem())
+        return pafs.SubTreeFileSystem(root, pafs.LocalFileSystem())
     return pafs.PyFileSystem(_Handler(store, sizes, several))
 
 

@@ -32,6 +32,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from txnformat.arguments import is_utf8
 from txnformat.clock import Clock, Ids, SystemClock, SystemIds
 from txnformat.errors import InvalidInputError, NotFoundError, StorageError
 from txnformat.forking import generation
@@ -61,6 +62,10 @@ PATHS_KEPT = 64
 
 DIRECTORY_ATTEMPTS_MAX = 3
 """How often a directory is made anew when another process removes it under us."""
+
+
+def _percent(character: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in os.fsencode(character))
 
 
 class _Poison(NamedTuple):
@@ -112,8 +117,11 @@ class LocalStore:
 
     @property
     def url(self) -> str:
-        """``file://`` and the absolute path."""
-        return f"file://{self._root}"
+        """``file://`` and the absolute path; a percent sign, and a byte that is no UTF-8, stand as ``%25`` and the like, so that it leads back to the path."""
+        path = str(self._root)
+        if "%" not in path and is_utf8(path):
+            return f"file://{path}"
+        return "file://" + "".join(one if one != "%" and is_utf8(one) else _percent(one) for one in path)
 
     @property
     def reads_in_flight(self) -> int:

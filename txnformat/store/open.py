@@ -28,6 +28,7 @@ __all__ = [
     "Location",
     "as_store",
     "check_store",
+    "file_path",
     "follows_symlinks",
     "is_remote",
     "open_store",
@@ -114,7 +115,7 @@ def _open_plain(
         return _remote_store(scheme, text, clock, storage_options)
     if scheme == "file":
         follow = follows_symlinks(storage_options)
-        return _local_store(_file_path(text) if match else text, clock, follow)
+        return _local_store(file_path(text) if match else text, clock, follow)
     if match is not None and scheme == "memory":
         if storage_options:
             raise _no_option(storage_options, scheme)
@@ -194,7 +195,7 @@ def _behind(path: str, mount: re.Match[str] | None) -> str:
     )
 
 
-def _file_path(text: str) -> str:
+def file_path(text: str) -> str:
     """Return the absolute path of a ``file:`` URL; one that names another machine is refused."""
     rest = text[len("file:") :]
     if rest.startswith("//"):
@@ -207,7 +208,7 @@ def _file_path(text: str) -> str:
                 location=masked(text),
             )
         rest = slash + path
-    return unquote(rest)
+    return unquote(rest, errors="surrogateescape")
 
 
 def follows_symlinks(options: Mapping[str, str]) -> bool:

@@ -198,7 +198,8 @@ def main() -> NoReturn:
         code = TERMINATED
     with contextlib.suppress(OSError):  # the reader has gone, and the code says so
         sys.stdout.flush()
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):
+        sys.stderr.flush()
     # Python's own end is left out: a thread of Arrow that lets go of a Python object just then would abort the process
     # (status 134) after all the work is done.
     os._exit(code)

@@ -79,8 +79,12 @@ _HINTS: Mapping[str, str] = {
 """Hints for the command line, for kinds whose own hint names a call of Python."""
 
 
-_EXIT_CODES_OF_KINDS: Mapping[str, int] = {"segment-file-missing": 6, "upgrade-required": 4}
-"""Exit codes of kinds that say more than their class: data that a log has lost is not a name that the user got wrong, and a log that has to be upgraded is sound."""
+_EXIT_CODES_OF_KINDS: Mapping[str, int] = {
+    "segment-file-missing": 6,
+    "upgrade-required": 4,
+    "missing-package": 2,
+}
+"""Exit codes of kinds that say more than their class: data that a log has lost is not a name that the user got wrong, a log that has to be upgraded is sound, and so is one for which a package is missing."""
 
 
 _SHARED_OPTIONS = ("--root", "-r", "--storage", "--json")

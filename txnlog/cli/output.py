@@ -8,6 +8,7 @@ Prometheus' format) is exact in a pipe or a file, and on a terminal escaped.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import json
 import math
 import re
@@ -170,12 +171,18 @@ def say_parts(*parts: str) -> None:
 
 def show_lines(text: str, file: TextIO) -> None:
     """Print lines for people, such as an error, to ``file``."""
-    print(_fitting(printable_lines(text), file), file=file)
+    _show(_fitting(printable_lines(text), file), file)
 
 
 def show_json(document: Any, file: TextIO) -> None:
     """Print a JSON document, such as an error, to ``file``, on one line."""
-    print(json_for(file, document), file=file)
+    _show(json_for(file, document), file)
+
+
+def _show(text: str, file: TextIO) -> None:
+    """Print a text. Standard error that takes nothing, as on a full disk, ends no work: the exit code tells its end."""
+    with contextlib.suppress(OSError) if file is sys.stderr else contextlib.nullcontext():
+        print(text, file=file, flush=file is sys.stderr)
 
 
 class Guarded:

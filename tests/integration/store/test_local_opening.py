@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -111,3 +113,16 @@ def test_an_entry_that_is_missing_on_a_local_disk_is_named(tmp_path: Path) -> No
         TxnLog.open(LocalStore(tmp_path))
     assert caught.value.values["object"] == keys.entry_key(entry - 1)
     assert caught.value.values["newest"] == entry
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "x%20y", "a%41b", "100%", "%", "#?&+;=", "ü", os.fsdecode(b"nu\xff8"), "'\"", "\n"]
+)
+def test_the_url_of_a_log_leads_back_to_it_and_to_no_other(tmp_path: Path, name: str) -> None:
+    log = TxnLog.create(tmp_path / name)
+    log.create_topic("t", NUMBERS)
+    assert log.url.isascii() or name == "ü"
+    assert LocalStore(tmp_path / name).url == log.url == TxnLog.open(log.url).url
+    assert TxnLog.open(log.url).log_id == log.log_id
+    assert log.dataset("t").count_rows() == 0
+    assert log.url in json.loads(log.timeline().to_json()).values()

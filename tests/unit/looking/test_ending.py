@@ -52,6 +52,14 @@ def test_a_command_has_no_character_that_a_terminal_acts_on(name: str) -> None:
         assert words[:5] == ["txnlog", "transactions", "abort", "--root", "s3://bucket/log"]
 
 
+@pytest.mark.parametrize(("status", "call"), [("open", "abort"), ("prepared", "force_terminate")])
+def test_an_id_with_a_nul_has_a_command_that_ends_no_other_id(status: str, call: str) -> None:
+    """A shell cuts a word at NUL, and what stands before it may be another id."""
+    program, option, code = shlex.split(ending_command(status, "payroll\0x", "/log"))
+    assert (program, option) == ("python", "-c")
+    assert code == f"import txnlog; txnlog.TxnLog.open('/log').transactions.{call}('payroll\\x00x')"
+
+
 @pytest.mark.parametrize(
     ("status", "expected"),
     [

@@ -50,9 +50,10 @@ def check_store(place: Place, *, write: bool) -> tuple[list[Check], ObjectStore 
 def _leaving_no_directory(store: ObjectStore) -> Iterator[None]:
     """Remove the directories that trying a local disk makes, unless something is in them by then."""
     from txnformat.keys import PROBE_PREFIX
+    from txnformat.store.open import file_path
 
-    probe = Path(store.url.removeprefix("file://")) / PROBE_PREFIX
     is_local = store.url.startswith("file://")
+    probe = Path(file_path(store.url) if is_local else "") / PROBE_PREFIX
     made = [path for path in (probe, *probe.parents) if not path.exists()] if is_local else []
     try:
         yield

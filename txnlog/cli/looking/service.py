@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 
 import msgspec
+from msgspec import structs
 
 from txnformat.clock import Instant, waited_ms
 from txnformat.errors import InvalidInputError, NotFoundError
@@ -39,7 +40,7 @@ class Service:
         self._lock = threading.Lock()
         self._window = Window(log.committer, topic, None, entries)
         self._looked: Instant = log.committer.clock.now()
-        self._older: OrderedDict[int, str] = OrderedDict()
+        self._older: OrderedDict[int, Document] = OrderedDict()
 
     def page(self) -> str:
         """Return the page, with the newest document in it."""
@@ -72,18 +73,18 @@ class Service:
                 return msgspec.json.encode(self._newest()).decode()
             if entry not in self._older:
                 older = Window(self._log.committer, self._topic, entry, self._entries)
-                document = older.document(self._log.url, self._log.store.store_time_ms())
-                self._older[entry] = msgspec.json.encode(document).decode()
+                self._older[entry] = older.document(self._log.url, self._log.store.store_time_ms())
                 if len(self._older) > KEPT_MAX:
                     self._older.popitem(last=False)
             self._older.move_to_end(entry)
-            return self._older[entry]
+            document = structs.replace(self._older[entry], newest=newest)
+        return msgspec.json.encode(document).decode()
 
     def _look(self) -> None:
         now = self._log.committer.clock.now()
         if waited_ms(self._looked, now) >= self._every_ms * 0.9:  # a timer of a browser may be early
+            self._window.follow()  # one that fails is told to every page, and the next request looks again
             self._looked = now
-            self._window.follow()
 
     def _newest(self) -> Document:
         return self._window.document(self._log.url, self._log.store.store_time_ms())

@@ -27,6 +27,11 @@ __all__ = ["read_csv"]
 
 Convert = Callable[[Any], Any]
 
+ROW_BYTES_MAX = 16 * 2**20
+"""A row of this size, in bytes, is read; one of twice the size is not."""
+END = "\x01end of the rows\x01"
+"""Begins a line that is put behind the last one. A quote that is still open takes it in: so the last row is not whole."""
+
 
 def read_csv(
     file: io.BufferedReader, total: int | None, schema: pa.Schema, binary: Binary, delimiter: str
@@ -57,9 +62,10 @@ def read_csv(
         try:
             with _quiet(rows.refuse):
                 reader = pc.open_csv(
-                    file,
+                    # More values than the header has: so it is no row, and comes to the handler.
+                    _Ended(file, f"{END}{delimiter * (len(names) + 1_000)}\n".encode()) if names else file,
                     # One thread: rows have numbers.
-                    read_options=pc.ReadOptions(use_threads=False),
+                    read_options=pc.ReadOptions(use_threads=False, block_size=ROW_BYTES_MAX),
                     parse_options=pc.ParseOptions(
                         delimiter=delimiter,
                         newlines_in_values=True,
@@ -71,6 +77,8 @@ def read_csv(
                 )
                 for batch in reader:
                     yield Piece(rows.typed(batch), 0 if total is None else file.tell())
+            if names:
+                rows.close()
             rows.end()
         except UnicodeDecodeError as error:
             raise invalid([f"row 1, the header: {_not_utf8(error)}"]) from None
@@ -78,6 +86,30 @@ def read_csv(
             raise invalid([*rows.problems(), _of_pyarrow(str(error), names)]) from None
 
     return Source(pieces(), total)
+
+
+class _Ended(io.RawIOBase):
+    """A file with a line behind its last one."""
+
+    def __init__(self, file: io.BufferedReader, line: bytes) -> None:
+        self._file = file
+        self._line = line
+        self._last = b"\n"
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        found = self._file.read(len(view))
+        if found:
+            self._last = found[-1:]
+        else:
+            if self._last not in b"\r\n":
+                self._line, self._last = b"\n" + self._line, b"\n"
+            found, self._line = self._line[: len(view)], self._line[len(view) :]
+        view[: len(found)] = found
+        return len(found)
 
 
 class _Rows:
@@ -94,9 +126,13 @@ class _Rows:
         self._next = 2  # as pyarrow counts rows: the header is the first
         self._refused: set[int] = set()
         self._wrong: list[tuple[int, str]] = []
+        self._is_ended = False
 
     def refuse(self, row: pc.InvalidRow) -> str:
         """Take note of a row with too many values, or too few, and go on with the next."""
+        if row.text.startswith(END):
+            self._is_ended = True
+            return "skip"
         self._refused.add(row.number)
         expected = f"{row.expected_columns} value{'' if row.expected_columns == 1 else 's'}"
         self._wrong.append((row.number, f": it has {row.actual_columns}, not {expected}: {row.text!r:.80}"))
@@ -115,8 +151,14 @@ class _Rows:
             self.end()
         return batch if not self._wrong else batch.slice(0, 0)
 
+    def close(self) -> None:
+        """Take note of a last row that is not whole."""
+        if not self._is_ended:
+            last = max([self._next - 1, *self._refused])
+            self._wrong.append((last, ": its quote is not closed, so the rest of the input is in one value"))
+
     def end(self) -> None:
-        """Raise InvalidInputError about all that was wrong."""
+        """Raise InvalidInputError about all that was wrong so far."""
         if self._wrong:
             raise invalid(self.problems())
 
@@ -208,6 +250,8 @@ def _one_by_one(type_: pa.DataType) -> Convert:
 
 
 def _of_pyarrow(message: str, names: list[str]) -> str:
+    if "straddling" in message:
+        return f"a row is larger than {ROW_BYTES_MAX:,} bytes: use JSON lines or Parquet"
     match = re.search(r"CSV column #(\d+)", message)
     if match and int(match[1]) < len(names):
         return f"column {names[int(match[1])]!r:.300}: {message}"
