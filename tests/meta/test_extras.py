@@ -56,7 +56,7 @@ import txnlog.cli.app
 """,
     "s3": """
 from txnformat.store.open import open_store
-open_store("s3://bucket/log", storage_options={"key": "a", "secret": "b", "region": "x"}).close()
+open_store("s3://bucket/log", storage_options={"key": "a", "secret": "b", "region": "x"})
 """,
     "azure": """
 from txnformat.store.open import open_store

@@ -28,6 +28,7 @@ import pyarrow.fs as pafs
 from txnformat.arguments import is_utf8
 from txnformat.core.records.scan import Stored
 from txnformat.errors import InvalidInputError, NotFoundError, repr_of
+from txnformat.file_urls import file_path
 from txnformat.forking import renew_after_fork
 from txnformat.persistent import Rows
 from txnformat.reading.open_files import KEPT_BYTES_MAX
@@ -40,7 +41,6 @@ from txnformat.segments.reader import SegmentFileReader
 from txnformat.segments.segment_object import SMALL_FILE_BYTES
 from txnformat.store.base import ObjectStore, range_of
 from txnformat.store.local import LocalStore
-from txnformat.store.open import file_path
 
 __all__ = ["LogDataset", "plan_dataset"]
 

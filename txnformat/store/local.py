@@ -32,9 +32,9 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from txnformat.arguments import is_utf8
 from txnformat.clock import Clock, Ids, SystemClock, SystemIds
 from txnformat.errors import InvalidInputError, NotFoundError, StorageError
+from txnformat.file_urls import file_url
 from txnformat.forking import generation
 from txnformat.keys import TEMPORARY_PREFIX
 from txnformat.shield import shielded
@@ -62,10 +62,6 @@ PATHS_KEPT = 64
 
 DIRECTORY_ATTEMPTS_MAX = 3
 """How often a directory is made anew when another process removes it under us."""
-
-
-def _percent(character: str) -> str:
-    return "".join(f"%{byte:02X}" for byte in os.fsencode(character))
 
 
 class _Poison(NamedTuple):
@@ -110,18 +106,14 @@ class LocalStore:
 
     def reopening(self) -> Callable[[], LocalStore] | None:
         """Return what makes an equal store in another process; None for one with components of its own."""
-        own = (type(self), type(self._clock), type(self._posix))
-        if own != (LocalStore, SystemClock, Posix):
+        if (type(self), type(self._clock), type(self._posix)) != (LocalStore, SystemClock, Posix):
             return None
         return partial(LocalStore, self._root, follow_symlinks=self._tree.follow_symlinks)
 
     @property
     def url(self) -> str:
-        """``file://`` and the absolute path; a percent sign, and a byte that is no UTF-8, stand as ``%25`` and the like, so that it leads back to the path."""
-        path = str(self._root)
-        if "%" not in path and is_utf8(path):
-            return f"file://{path}"
-        return "file://" + "".join(one if one != "%" and is_utf8(one) else _percent(one) for one in path)
+        """``file://`` and the absolute path, as :func:`~txnformat.file_urls.file_url` writes it."""
+        return file_url(self._root)
 
     @property
     def reads_in_flight(self) -> int:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 from weakref import WeakValueDictionary
 
 from txnformat.clock import Clock
 from txnformat.errors import InvalidInputError, UnsupportedStoreError, repr_of
+from txnformat.file_urls import file_path
 from txnformat.forking import renewed
 from txnformat.store.base import ObjectStore
 from txnformat.store.encrypted.key_client import KeySource, key_source
@@ -28,7 +28,6 @@ __all__ = [
     "Location",
     "as_store",
     "check_store",
-    "file_path",
     "follows_symlinks",
     "is_remote",
     "open_store",
@@ -115,7 +114,7 @@ def _open_plain(
         return _remote_store(scheme, text, clock, storage_options)
     if scheme == "file":
         follow = follows_symlinks(storage_options)
-        return _local_store(file_path(text) if match else text, clock, follow)
+        return _local_store(_file_path(text) if match else text, clock, follow)
     if match is not None and scheme == "memory":
         if storage_options:
             raise _no_option(storage_options, scheme)
@@ -195,20 +194,16 @@ def _behind(path: str, mount: re.Match[str] | None) -> str:
     )
 
 
-def file_path(text: str) -> str:
-    """Return the absolute path of a ``file:`` URL; one that names another machine is refused."""
-    rest = text[len("file:") :]
-    if rest.startswith("//"):
-        host, slash, path = rest[2:].partition("/")
-        if host not in ("", "localhost") or not slash:
-            raise InvalidInputError(
-                "a file URL names another machine, or no path",
-                kind="invalid-location",
-                hint="write three slashes before an absolute path: file:///data/log",
-                location=masked(text),
-            )
-        rest = slash + path
-    return unquote(rest, errors="surrogateescape")
+def _file_path(text: str) -> str:
+    try:
+        return file_path(text)
+    except ValueError as error:
+        raise InvalidInputError(
+            str(error),
+            kind="invalid-location",
+            hint="write three slashes before an absolute path: file:///data/log",
+            location=masked(text),
+        ) from None
 
 
 def follows_symlinks(options: Mapping[str, str]) -> bool:

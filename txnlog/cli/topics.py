@@ -245,14 +245,7 @@ def alter_log(place: Place, truncate_older_than: datetime.timedelta | None, as_j
 
 
 def _age(age_ms: int) -> str:
-    days, rest_ms = divmod(age_ms, 86_400_000)
-    return (
-        "off"
-        if age_ms < 0
-        else f"{counted(days, 'day')}"
-        if not rest_ms
-        else str(datetime.timedelta(milliseconds=age_ms))
-    )
+    return "off" if age_ms < 0 else str(datetime.timedelta(milliseconds=age_ms)).removesuffix(", 0:00:00")
 
 
 @click.command()

@@ -29,7 +29,8 @@ class _At(SystemClock):
         ("file://localhost/data/log", "file:///data/log"),
         ("file:/data/log", "file:///data/log"),
         ("file:///data/a%20log", "file:///data/a log"),
-        ("/data/a%20log", "file:///data/a%20log"),
+        ("/data/a%20log", "file:///data/a%2520log"),
+        ("file:///data/a%2520log", "file:///data/a%2520log"),
         ("/data/b: c", "file:///data/b: c"),
     ],
 )

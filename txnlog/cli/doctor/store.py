@@ -49,8 +49,8 @@ def check_store(place: Place, *, write: bool) -> tuple[list[Check], ObjectStore 
 @contextlib.contextmanager
 def _leaving_no_directory(store: ObjectStore) -> Iterator[None]:
     """Remove the directories that trying a local disk makes, unless something is in them by then."""
+    from txnformat.file_urls import file_path
     from txnformat.keys import PROBE_PREFIX
-    from txnformat.store.open import file_path
 
     is_local = store.url.startswith("file://")
     probe = Path(file_path(store.url) if is_local else "") / PROBE_PREFIX
