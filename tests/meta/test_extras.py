@@ -139,10 +139,8 @@ FOR_PEOPLE = {"plot", "demo"}
 
 def hidden_beside(extra: str) -> set[str]:
     """Return the importable names of this environment that an installation with one extra would not have."""
-    there = {
-        canonicalize_name(name) for name in closure([*own((extra,) if extra else ()), *NESTED.get(extra, ())])
-    }
-    there |= {"txnlog", "setuptools"}
+    lines = [*own((extra,) if extra else ()), *NESTED.get(extra, ())]
+    there = {*map(canonicalize_name, ("txnlog", "setuptools", *closure(lines)))}
     return {
         name
         for name, distributions in packages_distributions().items()
