@@ -169,6 +169,8 @@ def test_positions_go_through_a_file(txnlog: Command, busy: TxnLog, tmp_path: Pa
     assert position(busy, "new") == 9
     stdin = "\nt , 0 , 3\n"
     assert txnlog("groups", "reset-offsets", "new", "--from-file", "-", "--execute", stdin=stdin).code == 0
+    marked = "\ufeff" + stdin.lstrip()
+    assert txnlog("groups", "reset-offsets", "new", "--from-file", "-", "--execute", stdin=marked).code == 0
     assert position(busy, "new") == 3
 
 

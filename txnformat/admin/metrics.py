@@ -39,7 +39,7 @@ txnlog_partition_late_transactions{topic, partition} gauge: Transactions with re
 txnlog_partition_prepared_transactions{topic, partition} gauge: Transactions with records there whose outcome is decided elsewhere.
 txnlog_partition_oldest_transaction_first_offset{topic, partition, transactional_id} gauge: First offset of the transaction that holds the last stable offset.
 txnlog_partition_oldest_transaction_age_seconds{topic, partition, transactional_id} gauge: For how long that transaction has been open.
-txnlog_partition_records{topic, partition} gauge: Records below the last stable offset, without markers.
+txnlog_partition_records{topic, partition} gauge: Records below the last stable offset, without markers; those removed from the oldest batch or segment of a partition count until all of it is removed.
 txnlog_partition_aborted_records{topic, partition} gauge: Those of them that belong to aborted transactions.
 txnlog_partition_bytes{topic, partition} gauge: Compressed bytes of the records below the last stable offset.
 txnlog_partition_aborted_bytes{topic, partition} gauge: Those of them that belong to aborted transactions.

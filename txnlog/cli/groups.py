@@ -263,7 +263,9 @@ def _from_file(file: TextIO) -> dict[tuple[str, int], int]:
         for number, row in enumerate(csv.reader(file), start=1):
             if not row:
                 continue
-            topic, partition, offset = (cell.strip() for cell in row) if len(row) == 3 else ("", "", "")
+            topic, partition, offset = (
+                (cell.removeprefix("\ufeff").strip() for cell in row) if len(row) == 3 else ("", "", "")
+            )
             if not (topic and NUMBER.fullmatch(partition) and NUMBER.fullmatch(offset)):
                 raise click.BadParameter(
                     f"line {number} is not topic,partition,offset: {','.join(row)!r:.80}",

@@ -21,6 +21,8 @@ __all__ = ["report", "ui"]
 
 PORT = 8642
 EVERY_MS_MIN = 100
+EVERY_MS_MAX = 86_400_000
+"""A day. A timer of a browser goes off at once where it is asked for more than 24 of them."""
 MONTH_MINUTES = 30 * 24 * 60
 
 topic_option = click.option("--topic", type=TOPIC, help="Only this topic.")
@@ -100,7 +102,7 @@ def _written(timeline: Timeline, output: Path) -> int:
 )
 @click.option(
     "--every",
-    type=IntegerRange(min=EVERY_MS_MIN),
+    type=IntegerRange(EVERY_MS_MIN, EVERY_MS_MAX),
     default=1_000,
     show_default=True,
     metavar="MS",
