@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 from txnformat.arguments import is_utf8
 
-__all__ = ["file_path", "file_url"]
+__all__ = ["file_path", "file_url", "unescaped"]
 
 
 def file_url(path: str) -> str:
@@ -30,3 +30,8 @@ def file_path(url: str) -> str:
             raise ValueError("a file URL names another machine, or no path")
         rest = slash + path
     return unquote(rest, errors="surrogateescape")
+
+
+def unescaped(url: str) -> str:
+    """Return the URL of a root as Hadoop, Iceberg's clients and deltalake take it: they know no escapes in a path. Other URLs stay as they are."""
+    return f"file://{file_path(url)}" if url.startswith("file://") else url

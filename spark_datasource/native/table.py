@@ -44,6 +44,7 @@ from spark_datasource.worker.logs import absolute, open_log
 from spark_datasource.write.transaction_settings import place_problems
 from txnformat.core.state import LogState
 from txnformat.errors import ConflictError, InvalidInputError, StorageError
+from txnformat.file_urls import unescaped
 from txnformat.log import TxnLog
 from txnformat.predicates.tree import Predicate
 from txnformat.protocol.cuts import check_version_options
@@ -403,7 +404,7 @@ def _groups(files: Sequence[WholeFile]) -> list[list[WholeFile]]:
 def _base(url: str) -> tuple[str, Reason | None]:
     """Return what Spark calls the root of a log, and why it cannot read there."""
     scheme, _, rest = url.partition("://")
-    base = f"s3a://{rest}" if scheme == "s3" else url
+    base = f"s3a://{rest}" if scheme == "s3" else unescaped(url)
     return base.rstrip("/"), Reason.PATH if GLOB.intersection(base) else None
 
 

@@ -14,6 +14,7 @@ import msgspec
 from txnformat import keys
 from txnformat.core.state import TopicState
 from txnformat.errors import ConflictError, InvalidInputError
+from txnformat.file_urls import unescaped
 from txnformat.views.delta_actions import corrupt_view
 from txnformat.views.iceberg_manifests import (
     DataFile,
@@ -113,7 +114,7 @@ def location_of(url: str, scheme: str, directory: str, topic: str) -> str:
 
     Raises InvalidInputError of kind ``wrong-view-scheme``: other engines cannot reach the root, or not by this scheme.
     """
-    own, _, path = url.partition("://")
+    own, _, path = unescaped(url).partition("://")
     if own not in ("file", "s3") or SCHEMES[scheme] not in ("", own):
         raise InvalidInputError(
             f"paths of an Iceberg table cannot begin with {scheme or own}:// in a root with the URL {url}",

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from txnformat import keys
 from txnformat.errors import NotFoundError
+from txnformat.file_urls import unescaped
 from txnformat.protocol.effects import Steps
 from txnformat.protocol.reads import get_object, list_keys
 from txnformat.views.delta_actions import corrupt_view
@@ -109,7 +110,9 @@ def view_tables(manifest: Manifest, url: str) -> dict[str, ViewTable]:
     """Return the tables of a manifest of a root with this URL, by topic."""
     found = {}
     for topic_id, one in manifest.topics.items():
-        path = one.location if isinstance(one.location, str) else f"{url.rstrip('/')}/{one.directory}"
+        path = (
+            one.location if isinstance(one.location, str) else f"{unescaped(url).rstrip('/')}/{one.directory}"
+        )
         snapshot = one.snapshot_id if isinstance(one.snapshot_id, int) else None
         found[one.name] = ViewTable(one.name, topic_id, path, one.version, manifest.entry, snapshot)
     return dict(sorted(found.items()))

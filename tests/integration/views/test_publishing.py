@@ -388,3 +388,21 @@ def test_maintenance_publishes_the_topics_that_ask_for_it(log: TxnLog) -> None:
     assert [one.kind for one in report.damaged] == ["view-changed"]
     (published,) = report.published
     assert [one.topic for one in published.topics] == ["other"]
+
+
+def test_paths_of_tables_have_no_escapes(tmp_path: Path) -> None:
+    """Hadoop and clients of Iceberg take a percent sign as it is; deltalake opens no such path at all."""
+    root = tmp_path / "x%20y"
+    log = TxnLog.create(root)
+    log.upgrade()
+    log.create_topic("t", pa.schema([("n", pa.int64())]))
+    with Producer(log) as producer:
+        producer.send("t", [{"n": 1}])
+    log.publish()
+    log.publish(format="iceberg")
+    directory = log.state.topic("t").directory
+    assert log.published_tables()["t"].path == f"file://{root}/{directory}"
+    table = log.published_tables(format="iceberg")["t"]
+    assert table.path.startswith(f"file://{root}/{directory}/")
+    assert table.metadata is not None
+    assert Path(table.metadata.removeprefix("file://")).exists()
