@@ -10,14 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-try:
+from txnformat.errors import needing
+
+with needing("pyspark", "the DataSource txnlog", extra="spark"):
     from pyspark.sql.datasource import DataSource, DataSourceStreamReader
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] != "pyspark":
-        raise
-    raise ModuleNotFoundError(
-        "the DataSource txnlog needs pyspark: pip install 'txnlog[spark]'", name="pyspark"
-    ) from None
 
 from spark_datasource.failures import clean_errors, unsupported
 from spark_datasource.worker.collector import settle

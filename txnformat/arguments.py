@@ -1,4 +1,4 @@
-"""Arguments that hold several values, read to their end, which a generator need not have; and names among others."""
+"""Arguments that hold several values, read to their end, which a generator need not have; flags, numbers, and names among others."""
 
 from __future__ import annotations
 

@@ -33,7 +33,8 @@ from __future__ import annotations
 
 import datetime
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from enum import Enum
 from itertools import islice
@@ -67,6 +68,19 @@ __all__ = [
 
 VALUE_CHARS_MAX = 300
 """Longest value shown in a message; longer ones are cut, so that an error never floods a log."""
+
+
+@contextmanager
+def needing(package: str, what: str, *, extra: str) -> Iterator[None]:
+    """Import within this; where the package, or a part of it, is missing, ModuleNotFoundError says which extra of txnlog brings it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != package:
+            raise
+        raise ModuleNotFoundError(
+            f"{what} needs {package}: pip install 'txnlog[{extra}]'", name=package
+        ) from None
 
 
 def printable(text: str) -> str:

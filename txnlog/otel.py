@@ -16,16 +16,12 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-try:
+from txnformat.errors import needing
+
+with needing("opentelemetry", "txnlog.otel", extra="otel"):
     from opentelemetry import context, metrics, trace
     from opentelemetry.metrics import CallbackOptions, Histogram, MeterProvider, Observation
     from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] != "opentelemetry":
-        raise
-    raise ModuleNotFoundError(
-        "txnlog.otel needs OpenTelemetry's API: pip install 'txnlog[otel]'", name="opentelemetry"
-    ) from None
 
 from txnformat.admin.metrics import METRICS
 from txnformat.admin.prometheus import Metric, Sample

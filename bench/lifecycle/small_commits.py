@@ -103,7 +103,7 @@ def _measure(context: Context) -> Sequence[Measurement]:
 
 
 READ_NOTE = (
-    "the process decodes each embedded file on its own, which takes about 0.15 ms, and the files of seals together; beside much other work the wall time is that of the processor's share, so look at "
+    "the process decodes each embedded file on its own, and the files of seals together; beside much other work the wall time is that of the processor's share, so look at "
     "`processor_s` of the result"
 )
 

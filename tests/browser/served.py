@@ -15,8 +15,10 @@ import pyarrow as pa
 from tests.cli.left_open import prepare
 from txnlog import Consumer, Producer, TxnLog
 
-__all__ = ["HOSTILE", "KILLED", "busy_log", "leave_open", "left_behind", "served"]
+__all__ = ["HOSTILE", "KILLED", "UNSEEN", "busy_log", "leave_open", "left_behind", "served"]
 
+UNSEEN = "a\u202eb\u200bc\x00"
+"""What a page would not show, and what would turn its line around."""
 HOSTILE = "</script><img src=x onerror=alert(1)><b>'\"&amp;</b>"
 """A transactional id and a column that would run a script or add an element."""
 KILLED = "killed-producer"
@@ -63,6 +65,7 @@ def busy_log(root: Path, *, rounds: int = 12) -> TxnLog:
     leave_open(log, "import-7", "payments")
     prepare(log, "import-7")
     leave_open(log, HOSTILE, "orders")
+    leave_open(log, UNSEEN, "orders")
     for number in range(4):
         with producers[number % 3].transaction() as txn:
             txn.send("payments", [{"id": number}] * 2, partition=0)

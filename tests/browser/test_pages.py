@@ -55,6 +55,8 @@ def test_a_report_shows_hostile_names_as_text_and_fetches_nothing(tab: Tab, repo
     tab.open(report)
     texts = {page: go_to(tab, page) for page in PAGES}
     assert all(HOSTILE in texts[page] for page in ("timeline", "topics", "transactions"))
+    assert r"a\u{202e}b\u{200b}c\u{0}" in texts["timeline"]
+    assert not {"\u202e", "\u200b", "\0"} & set("".join(texts.values()))
     assert "force-terminate" in texts["timeline"]
     assert "At this rate" not in texts["requests"]  # the window is too short to say so
     assert tab.evaluate("document.querySelectorAll('img, b b, iframe, object').length") == 0

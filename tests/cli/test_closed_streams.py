@@ -129,3 +129,12 @@ def test_names_on_the_command_line_that_are_not_utf8(txnlog: Command, log: TxnLo
         answer = txnlog(*arguments)
         assert answer.code in (2, 3), answer.err
         assert r"\udcff" in answer.err
+
+
+@pytest.mark.parametrize(("words", "code"), [("topics", 0), ("consume none", 3), ("upgrade --nonsense", 2)])
+def test_a_standard_error_that_takes_nothing_does_not_change_the_exit_code(
+    log: TxnLog, words: str, code: int
+) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*PROGRAM, *words.split()], stdout=subprocess.DEVNULL, stderr=full, check=False)
+    assert done.returncode == code

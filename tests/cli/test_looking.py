@@ -283,6 +283,11 @@ def test_a_port_that_is_taken_is_said(txnlog: Command, busy: TxnLog) -> None:
     assert "--port 0 takes any free port" in answer.err
 
 
+def test_a_timer_has_bounds(txnlog: Command, busy: TxnLog) -> None:
+    for every in ("99", "86400001"):
+        assert txnlog("ui", "--every", every).code == 2
+
+
 @pytest.mark.parametrize("missing", ["starlette", "uvicorn"])
 def test_without_the_extra_one_line_says_what_to_install(busy: TxnLog, missing: str) -> None:
     program = f"import sys; sys.modules[{missing!r}] = None; from txnlog.cli.app import run; sys.exit(run(sys.argv[1:]))"

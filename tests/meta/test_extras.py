@@ -158,6 +158,28 @@ def test_every_extra_is_tried() -> None:
     assert WORK.keys() - {""} == config["options.extras_require"].keys() - FOR_PEOPLE
 
 
+@pytest.mark.parametrize(
+    ("module", "extra"),
+    [("txnlog.spark", "spark"), ("spark_datasource.datasource", "spark"), ("txnlog.otel", "otel")],
+)
+def test_a_module_without_its_extra_says_which_it_is(module: str, extra: str, tmp_path: Path) -> None:
+    code = f"HIDDEN = {hidden_beside('')!r}\n{HIDE}\nimport {module}\n"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.stderr.splitlines()[-1].startswith("ModuleNotFoundError: ")
+    assert f"pip install 'txnlog[{extra}]'" in done.stderr
+
+
+def test_a_command_without_its_extra_is_no_damage(tmp_path: Path) -> None:
+    run = "from txnlog.cli.app import run; sys.exit(run(['import', 'delta', 'table', 't', '--root', 'log']))"
+    code = f"HIDDEN = {hidden_beside('')!r}\n{HIDE}\n{LOG}\n{run}"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert (done.returncode, "txnlog[delta]" in done.stderr) == (2, True), done.stderr
+
+
 @pytest.mark.parametrize("extra", WORK)
 def test_an_extra_has_what_its_work_needs(extra: str, tmp_path: Path) -> None:
     code = f"HIDDEN = {hidden_beside(extra)!r}\n" + HIDE + textwrap.dedent(WORK[extra])

@@ -33,10 +33,10 @@ from txnlog.kafka.places import (
     position_name,
     positions_of,
 )
-from txnlog.kafka.round import send, undecodable
 from txnlog.kafka.routing import SAME, as_routes, as_topics
 from txnlog.kafka.rows import DEAD_LETTERS, KafkaRecord, Rows, dead_letters
 from txnlog.kafka.schemas import Registry, decode_with
+from txnlog.kafka.sending import send, undecodable
 from txnlog.kafka.source import Source, TopicOfKafka
 from txnlog.rounds import abort, commit
 from writers.producer import Producer

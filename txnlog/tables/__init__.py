@@ -7,7 +7,7 @@ Start reading in ``importing`` (:func:`import_delta`, :func:`import_parquet`): i
 
 The extra ``delta`` has what Delta tables need.
 
-May import: ``writers`` and ``txnformat``, and ``txnlog.kafka`` for arguments and rounds.
+May import: ``writers`` and ``txnformat``, and ``txnlog.rounds``.
 """
 
 from txnlog.tables.importing import TableImport, import_delta, import_parquet

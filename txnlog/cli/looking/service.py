@@ -51,7 +51,7 @@ class Service:
     def follow(self, entry: int) -> str:
         """Return the newest document as JSON if it ends behind ``entry``; else only what changes without entries.
 
-        Requests: 1 GET at most once in ``every_ms``; 2 for each new entry.
+        Requests: 1 GET at most once in ``every_ms``; 2 for each new entry. While a look fails each page that asks looks, and gets the error.
         """
         with self._lock:
             self._look()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import secrets
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,8 +30,6 @@ Convert = Callable[[Any], Any]
 
 ROW_BYTES_MAX = 16 * 2**20
 """A row of this size, in bytes, is read; one of twice the size is not."""
-END = "\x01end of the rows\x01"
-"""Begins a line that is put behind the last one. A quote that is still open takes it in: so the last row is not whole."""
 
 
 def read_csv(
@@ -63,7 +62,9 @@ def read_csv(
             with _quiet(rows.refuse):
                 reader = pc.open_csv(
                     # More values than the header has: so it is no row, and comes to the handler.
-                    _Ended(file, f"{END}{delimiter * (len(names) + 1_000)}\n".encode()) if names else file,
+                    _Ended(file, f"{rows.end_mark}{delimiter * (len(names) + 1_000)}\n".encode())
+                    if names
+                    else file,
                     # One thread: rows have numbers.
                     read_options=pc.ReadOptions(use_threads=False, block_size=ROW_BYTES_MAX),
                     parse_options=pc.ParseOptions(
@@ -126,11 +127,13 @@ class _Rows:
         self._next = 2  # as pyarrow counts rows: the header is the first
         self._refused: set[int] = set()
         self._wrong: list[tuple[int, str]] = []
+        self.end_mark = secrets.token_hex(16)
+        """Begins a line that is put behind the last one, and no row of the input. A quote that is still open takes it in: so the last row is not whole."""
         self._is_ended = False
 
     def refuse(self, row: pc.InvalidRow) -> str:
         """Take note of a row with too many values, or too few, and go on with the next."""
-        if row.text.startswith(END):
+        if row.text.startswith(self.end_mark):
             self._is_ended = True
             return "skip"
         self._refused.add(row.number)

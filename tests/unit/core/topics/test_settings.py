@@ -97,7 +97,7 @@ def test_a_snapshot_keeps_them(settings: dict[str, int | str]) -> None:
         ({"retention.ms": 2**63}, "retention.ms is 9223372036854775808"),
         ({"retention.time": "user"}, "not append or record"),
         ({"retention.time": 1}, "not append or record"),
-        ({"retention.mS": 1}, "there is no setting 'retention.mS'"),
+        ({"retention.mS": 1}, "there is no setting 'retention.mS'; did you mean retention.ms?"),
         ({7: 1}, "there is no setting 7"),
         ({"cleanup.policy": "keep"}, "not delete or compact"),
         ({"min.cleanable.dirty.ratio": 1.5}, "not a number from 0 to 1"),
