@@ -47,7 +47,7 @@ from txnformat.client.create import begin_log, check_max_timeout, create_format
 from txnformat.clock import Clock, Ids, Instant, SystemClock, SystemIds
 from txnformat.core.intents import ChangeLog, EnableFeatures
 from txnformat.core.operations import CreateTopic
-from txnformat.core.state import EMBEDDING, LIFECYCLE, LogState, TopicState
+from txnformat.core.state import COLUMNS, EMBEDDING, LIFECYCLE, LogState, TopicState
 from txnformat.core.topics.cleanup import keeps_latest
 from txnformat.core.topics.creation import check_same_topic, new_topic
 from txnformat.core.topics.evolution import as_change
@@ -304,13 +304,15 @@ class TxnLog(LogReads):
         partitions: int | None = None,
         add_columns: pa.Schema | Sequence[pa.Field] | None = None,
         widen: Mapping[str, pa.DataType] | None = None,
+        rename: Mapping[str, str] | None = None,
+        drop: Sequence[str] | None = None,
         settings: Mapping[str, int | str] | None = None,
         unset: Sequence[str] | None = None,
     ) -> TopicState:
-        """Let a topic grow, or change its settings, in one step; nothing that is there is rewritten. Requests: 1 entry.
+        """Let a topic grow, rename and drop columns, or change its settings, in one step; nothing that is there is rewritten. Requests: 1 entry.
 
-        Records that were written before read as null in added columns, and as the same values in widened ones.
-        Producers go on: what they send without the added columns gets nulls there.
+        Records that were written before read as null in added columns, as the same values in widened and in renamed ones, and without the dropped ones.
+        Producers go on: what they send without the added columns gets nulls there. A row with a name that was dropped, or changed, is refused.
 
         Parameters
         ----------
@@ -322,6 +324,11 @@ class TxnLog(LogReads):
         widen : mapping of str to pyarrow.DataType, optional
             Column to its new type: int8 to int16 to int32 to int64, float32 to float64, decimals with no fewer digits
             before and after the point. Key columns stay.
+        rename : mapping of str to str, optional
+            Column to its new name. Records that are there have it under the new name at once. The log needs ``upgrade(columns=True)``.
+        drop : sequence of str, optional
+            Columns that no reader gets any more; neither the key's nor the timestamp column. Values stay in files until a compaction writes these anew: to remove them for good, erase. The log
+            needs ``upgrade(columns=True)``. A column that is added under the same name later is another one: it is null in all older records.
         settings : mapping of str to int or str, optional
             Settings by name, such as ``{"retention.ms": 604_800_000}`` (docs/operate.md); others stay.
         unset : sequence of str, optional
@@ -332,12 +339,21 @@ class TxnLog(LogReads):
         InvalidInputError
             Kind ``invalid-alter``: every problem, "nothing to change" among them; kind ``invalid-setting``. Nothing was written.
         UnsupportedFeatureError
-            Kind ``upgrade-required``: settings need :meth:`upgrade` first.
+            Kind ``upgrade-required``: settings, and changes of names, need :meth:`upgrade` first.
         NotFoundError
             Kind ``unknown-topic``.
         """
+        seen = self.refresh().topic(name)
         change = as_change(
-            self.refresh().topic(name).topic_id, partitions, add_columns, widen, settings, unset
+            seen.topic_id,
+            partitions,
+            add_columns,
+            widen,
+            settings,
+            unset,
+            rename,
+            drop,
+            seen.schema.schema_id,
         )
         self.committer.commit(self.committer.intend(change))
         return self.committer.state.topic_of(change.topic_id, "the alteration")
@@ -440,13 +456,15 @@ class TxnLog(LogReads):
             self.committer, self.sidecars, tasks, self._last_done, truncate_older_than, self._tables
         )
 
-    def upgrade(self, *, embedding: bool = False) -> bool:
+    def upgrade(self, *, embedding: bool = False, columns: bool = False) -> bool:
         """Allow that records are removed. From then on programs that do not know this can neither read nor write the log.
 
         Parameters
         ----------
         embedding : bool
             Allow as well that small transactions travel in their entries (:attr:`~writers.settings.ProducerSettings.embed_bytes`).
+        columns : bool
+            Allow as well that columns of topics are renamed and dropped (:meth:`alter_topic`).
 
         Returns
         -------
@@ -457,7 +475,7 @@ class TxnLog(LogReads):
         -----
         Requests: 1 entry.
         """
-        features = (LIFECYCLE, EMBEDDING) if embedding else (LIFECYCLE,)
+        features = (LIFECYCLE, *(EMBEDDING,) * embedding, *(COLUMNS,) * columns)
         if self.refresh().features.reader.issuperset(features):
             return False
         try:

@@ -177,13 +177,20 @@ class Accumulator:
             row = self._format(topic).pack(data[0])
             if row is not None and not (needs_key and _has_null(row.values, topic)):
                 return Prepared(topic, row.size, partition, row=row)
-        prepared = self.prepare_again(topic, data, partition)
+        prepared = self._conformed(topic, data, partition)
         if needs_key:
             check_keys(topic.name, topic.schema, prepared.table)
         return prepared
 
-    def prepare_again(self, topic: TopicState, data: Any, partition: int | None) -> Prepared:
-        """Return records that were taken in already as the topic is now: what it refuses by now stays."""
+    def prepare_again(
+        self, topic: TopicState, table: pa.Table, schema_id: int, partition: int | None
+    ) -> Prepared:
+        """Return records that were taken in already as the topic is now: what it refuses by now stays. ``schema_id``: the version that they have; a column of it that was dropped goes."""
+        if schema_id != topic.schema.schema_id:
+            table = topic.schema.carried(table, schema_id)
+        return self._conformed(topic, table, partition)
+
+    def _conformed(self, topic: TopicState, data: Any, partition: int | None) -> Prepared:
         table = conform(data, topic.schema.arrow_schema, topic.schema.added)
         if table.num_rows == 0:
             return Prepared(topic, 0, partition, table)
@@ -206,7 +213,7 @@ class Accumulator:
             table = sent.table
             if sent.row is not None:
                 table = self._format(sent.topic).table([sent.row.values])
-            sent = self.prepare_again(known, table, sent.partition)
+            sent = self.prepare_again(known, table, sent.topic.schema.schema_id, sent.partition)
         elif known is not sent.topic:
             self.adopt(sent.topic)
         if sent.row is None:
@@ -239,7 +246,9 @@ class Accumulator:
             pending = self._pending[key]
             for table, is_named in zip(pending.tables, pending.named, strict=True):
                 stays = is_named or not topic.schema.key_columns
-                moving.append((self.prepare_again(topic, table, key.partition if stays else None), is_named))
+                wanted = key.partition if stays else None
+                moved = self.prepare_again(topic, table, known.schema.schema_id, wanted)
+                moving.append((moved, is_named))
         for key in self.partitions(topic_id):
             self._forget(key)
         for moved, is_named in moving:

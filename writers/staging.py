@@ -244,7 +244,8 @@ class Staging:
         anew = Staging(self._store, self._ids, self._settings, self._born, self._clock, self._may_embed)
         try:
             for partition, table in self._read_back(staged):
-                sent = anew.buffered.prepare_again(topic, table, partition)
+                was = staged.topic.schema.schema_id
+                sent = anew.buffered.prepare_again(topic, table, was, partition)
                 if anew.is_over(sent.size):
                     anew.stream(sent.size)
                 anew.buffered.accept(sent)
@@ -263,7 +264,7 @@ class Staging:
         readers = [SegmentFileReader(store, file, schema.of_file(file)) for file in files]
         for batch, runs in zip(staged.uploaded.batches, staged.runs, strict=True):
             groups = range(batch.row_group, batch.row_group + batch.row_group_count)
-            names = schema.of_file(files[batch.file]).names
+            names = list(schema.of_file(files[batch.file]).names)
             table = pa.Table.from_batches(readers[batch.file].read(groups, names, ROWS_AT_ONCE))
             first = 0
             for run in runs:

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, StructType
 
+from txnformat.columns.file_columns import FileColumns
 from txnformat.columns.variants import is_variant
 from txnformat.predicates.tree import And, Compare, Constant, IsIn, Node, NullTest, Op, Or, Predicate, Prefix
 
@@ -73,17 +74,17 @@ def _has_open_floats(type_: pa.DataType) -> bool:
     )
 
 
-def as_now(name: str, stored: pa.Schema, type_: pa.DataType, wanted: DataType) -> Column:
-    """Return a column of the topic, of a file that may lack it or hold a narrower type.
+def as_now(name: str, stored: FileColumns, type_: pa.DataType, wanted: DataType) -> Column:
+    """Return a column of the topic, of a file that may lack it, hold a narrower type, or have it under another name.
 
     ``stored``: the file's columns. ``type_``: the topic's type of now, ``wanted`` Spark's. The guard comes before the cast: a cast float would be
     pushed down no less.
     """
-    number = stored.get_field_index(name)
-    if number < 0:
+    if not stored.has(name):
         return F.lit(None).cast(wanted)
-    found = guarded(named(name), stored.field(number).type)
-    return found if stored.field(number).type.equals(type_) else found.cast(wanted)
+    in_file = stored.type_of(name)
+    found = guarded(named(stored.names[name]), in_file)
+    return found if in_file.equals(type_) else found.cast(wanted)
 
 
 def is_translated(where: Predicate) -> bool:

@@ -23,11 +23,10 @@ from spark_datasource.read.reader import TxnLogBatchReader
 from spark_datasource.read.splits import TopicPlan
 from spark_datasource.worker.logs import check_same, open_log
 from txnformat.core.state import LogState
-from txnformat.core.topics.schema import TopicSchema
 from txnformat.errors import InvalidInputError
 from txnformat.types import IsolationLevel, OffsetRange
 
-__all__ = ["PIN", "Rest", "RestReader", "TxnLogRest", "of_version"]
+__all__ = ["PIN", "Rest", "RestReader", "TxnLogRest"]
 
 PIN = "pin"
 """The option: :meth:`Rest.to_json`. It is no secret, and no right: it names ranges of a log that the options can open."""
@@ -119,7 +118,7 @@ class RestReader(TxnLogBatchReader):
         for number, found in rest.ranges.items():
             hull[number] = found[0].start, found[-1].end
         ranges = tuple(OffsetRange(*one) for one in hull)
-        pinned = TopicPin(topic.topic_id, topic.name, of_version(topic.schema, rest.schema_id), ranges)
+        pinned = TopicPin(topic.topic_id, topic.name, topic.schema.at_version(rest.schema_id), ranges)
         options = ReadOptions(
             path=path,
             topics=TopicChoice((topic.name,)),
@@ -150,10 +149,3 @@ class RestReader(TxnLogBatchReader):
             for piece in clipped_sealed(part, self._within.get(part.partition, ()))
         ]
         return replace(plan, partitions=parts, sealed=sealed)
-
-
-def of_version(newest: TopicSchema, schema_id: int) -> TopicSchema:
-    """Return an earlier version of a topic's schema."""
-    return replace(
-        newest, arrow_schema=newest.version(schema_id), earlier=newest.earlier[:schema_id], later=()
-    )

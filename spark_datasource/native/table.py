@@ -141,16 +141,16 @@ class TablePlan:
         time = topic.timestamp_column
         if "_timestamp" in meta and not is_stored and time is not None and time not in own:
             own = [*own, time]
-        fetched = [name for name in own if name in columns.names]
+        fetched = [stored.names[name] for name in stored.held(own)]  # the names in the file
         if is_stored:
             fetched += [name for name in meta if name in STORED_FIELDS]
         if not fetched:
-            fetched = [next(field.name for field in columns if not contains_time(field.type))]
-        schema = spark_types(pa.schema([stored.field(name) for name in fetched]))
+            fetched = [next(field.name for field in columns.stored if not contains_time(field.type))]
+        schema = spark_types(pa.schema([stored.stored.field(name) for name in fetched]))
         frame = _parquet(self.spark, schema, [f"{self.base}/{one.record.key}" for one in files])
         now = {field.name: field for field in spark_types(topic.arrow_schema).fields}
         found = [
-            as_now(name, columns, topic.arrow_schema.field(name).type, now[name].dataType).alias(name)
+            as_now(name, stored, topic.arrow_schema.field(name).type, now[name].dataType).alias(name)
             for name in own
         ]
         if is_stored:
@@ -356,9 +356,9 @@ class _Refusals:
         if self._always is not None:
             return self._always
         columns = self._schema.of_file(file.record)
-        types = [columns.field(name).type for name in self._own if name in columns.names]
+        types = [columns.type_of(name) for name in columns.held(self._own)]
         types += [self._schema.arrow_schema.field(name).type for name in self._own]
-        if any(map(contains_time, types)) or all(contains_time(field.type) for field in columns):
+        if any(map(contains_time, types)) or all(contains_time(field.type) for field in columns.stored):
             return Reason.TYPE
         if file.is_stored:
             return None

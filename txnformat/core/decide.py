@@ -60,14 +60,14 @@ from txnformat.core.lifecycle.operations import (
     CompleteErasure,
     RequestErasure,
 )
-from txnformat.core.lifecycle.trim import change_log, check_lifecycle, enable, trim
+from txnformat.core.lifecycle.trim import change_log, check_columns, check_lifecycle, enable, trim
 from txnformat.core.lifecycle.vacuum import check_born, mark
 from txnformat.core.operations import AllocateProducerIds, CreateTopic, Operation, TopicSetting
 from txnformat.core.ownership import directories, directory_in_use, shares_directory, topic_exists
 from txnformat.core.producers.absence import is_absent
 from txnformat.core.records.decide import decide_write
 from txnformat.core.sealing.decide import seal, spill
-from txnformat.core.state import LogState
+from txnformat.core.state import LogState, TopicState
 from txnformat.core.subscriptions.decide import create_subscription, delete_subscription
 from txnformat.core.subscriptions.operations import CreateSubscription, DeleteSubscription
 from txnformat.core.topics.evolution import evolve
@@ -143,16 +143,28 @@ def _check_settings(state: LogState, settings: tuple[TopicSetting, ...]) -> None
 def _change_topic(state: LogState, action: ChangeTopic) -> Operation:
     topic = state.topic_of(action.topic_id, "an alteration")
     try:
-        operation = evolve(topic.schema, topic.partitions, action, topic.settings, topic.first_columns)
+        operation = evolve(topic.schema, topic.partitions, action, topic.settings, _erased(state, topic))
     except InvalidInputError as error:
         error.values["topic"] = topic.name
         raise
     if operation.settings is not None:
         _check_settings(state, operation.settings)
+    if operation.places:
+        check_columns(state)
     more = operation.partitions - topic.partitions
     if not state.may_have(more):
         raise _too_many(state, topic.name, more, "invalid-alter")
     return operation
+
+
+def _erased(state: LogState, topic: TopicState) -> set[str]:
+    """Return the columns that the conditions of erasures of a topic name, of those that are not complete."""
+    return {
+        name
+        for one in state.erasures.values()
+        if one.topic_id == topic.topic_id and one.complete_entry < 0
+        for name in one.columns
+    }
 
 
 def _too_many(state: LogState, topic: str, more: int, kind: str) -> InvalidInputError:

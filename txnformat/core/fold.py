@@ -60,6 +60,7 @@ from txnformat.core.producers.state import record
 from txnformat.core.records.state import EXTENT, PartitionState, Transaction
 from txnformat.core.sealing.fold import after_seals, apply_seal, apply_spill
 from txnformat.core.state import (
+    COLUMNS,
     EMBEDDING,
     LIFECYCLE,
     Features,
@@ -229,7 +230,9 @@ def _alter_topic(state: LogState, op: AlterTopic, at: At) -> LogState:
     topic = state.topics.get(op.topic_id)
     if topic is None:
         corrupt(at, "a topic is altered that does not exist", topic_id=op.topic_id)
-    schema = topic.schema if op.fields is None else next_version(topic.schema, op.fields)
+    schema = topic.schema if op.fields is None else next_version(topic.schema, op.fields, op.places)
+    if op.places and (op.fields is None or COLUMNS not in state.features.reader):
+        corrupt(at, "a topic is altered in a way that is not allowed", topic_id=op.topic_id, places=op.places)
     changes = op.fields is not None or op.settings is not None
     grows = op.partitions > topic.partitions or (op.partitions == topic.partitions and changes)
     if not grows or schema is None or op.schema_id != schema.schema_id:

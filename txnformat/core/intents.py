@@ -263,6 +263,12 @@ class ChangeTopic:
     """The settings to set."""
     unset: tuple[str, ...] = ()
     """Names of settings that shall be as by default."""
+    rename: tuple[tuple[str, str], ...] = ()
+    """(column, its new name)."""
+    drop: tuple[str, ...] = ()
+    """Names of columns."""
+    schema_id: int | None = None
+    """The version in which the columns to rename and drop have these names. If None, the newest."""
 
 
 @dataclass(frozen=True, slots=True)

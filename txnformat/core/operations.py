@@ -175,6 +175,8 @@ class AlterTopic(Struct, frozen=True, tag_field="operation", tag="alter_topic"):
     intent: Count = 0
     settings: Annotated[tuple[TopicSetting, ...] | None, LEFT_OUT] = None
     """All of them from here on, by name, ascending. If None, they stay."""
+    places: Annotated[tuple[Int32, ...], LEFT_OUT] = ()
+    """The place of each of ``fields``, if columns of the version before are dropped or get other names. If empty, all of them stay, and what is behind them is new."""
 
 
 class InitProducer(Struct, frozen=True, tag_field="operation", tag="init_producer"):

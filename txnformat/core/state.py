@@ -29,6 +29,7 @@ from txnformat.persistent import Vector, excluding, including, put, replace, wit
 from txnformat.types import FileRecord, ObjectRecord, SegmentListRecord, SegmentRecord, TopicPartition
 
 __all__ = [
+    "COLUMNS",
     "EMBEDDING",
     "EMBEDDING_FEATURES",
     "FEATURES",
@@ -66,9 +67,11 @@ LIFECYCLE = "lifecycle-1"
 """The feature that records may be removed: readers and writers must know that a log start moves."""
 EMBEDDING = "embedding-1"
 """The feature that entries have payloads: readers and writers must know that a file may be a part of one."""
+COLUMNS = "columns-1"
+"""The feature that columns of topics are renamed and dropped: a column is its place, and no longer its name."""
 EMBEDDING_FEATURES = Features(*(names | {EMBEDDING} for names in FEATURES))
 """The features of a new log whose creator lets small transactions travel in their entries."""
-KNOWN_FEATURES = Features(*(names | {LIFECYCLE, EMBEDDING} for names in FEATURES))
+KNOWN_FEATURES = Features(*(names | {LIFECYCLE, EMBEDDING, COLUMNS} for names in FEATURES))
 """The features that this version knows."""
 
 
@@ -108,8 +111,8 @@ class TopicState:
 
     @property
     def first_columns(self) -> tuple[str, ...]:
-        """The columns that it was created with; later ones are null in older records."""
-        return tuple(one["name"] for one in self.created.fields)
+        """The columns that it was created with and still has; later ones are null in older records."""
+        return self.schema.first_columns
 
     @property
     def shown_partitions(self) -> str:

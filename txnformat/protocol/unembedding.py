@@ -112,10 +112,11 @@ def _write(
     topic: TopicState, born: int, batches: Sequence[tuple[FileRecord, int, int]], payloads: _Payloads
 ) -> Steps[tuple[FileRecord, list[tuple[int, int]]]]:
     """Write batches, each (embedded file, first row group, row groups), to one file; return its record, and where each batch is in it."""
-    schema = topic.schema.of_file(batches[0][0])
+    version = topic.schema.at_version(batches[0][0].schema_id)
+    schema = version.arrow_schema
     key = keys.data_key(topic.directory, born, (yield DrawId()))
     held = HeldWriter()
-    writer = SegmentFileWriter(held, key, schema, timestamp_column=topic.schema.timestamp_column)
+    writer = SegmentFileWriter(held, key, schema, timestamp_column=version.timestamp_column)
     groups: list[tuple[int, int]] = []
     for first in range(0, len(batches), AT_ONCE):
         part = batches[first : first + AT_ONCE]

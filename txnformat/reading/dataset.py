@@ -2,7 +2,8 @@
 
 Each file that the plan touches is a fragment of exactly the planned row groups, so what is aborted, open or out of
 range is never read. A row group of which the range takes only a part is read at once and becomes a table in memory:
-at most two for each partition. Columns and conditions that the engine pushes down reach Parquet.
+at most two for each partition. So is all that is read of a file in which the columns have other names than now: the engine
+looks for columns by their names. Columns and conditions that the engine pushes down reach Parquet.
 
 Not checked here, other than by :meth:`TxnLog.read`: the hash of a footer and the checksums of column chunks. The
 page checksums are, while decoding.
@@ -26,8 +27,9 @@ import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
 from txnformat.arguments import is_utf8
+from txnformat.columns.file_columns import FileColumns
 from txnformat.core.records.scan import Stored
-from txnformat.errors import InvalidInputError, NotFoundError, repr_of
+from txnformat.errors import ConflictError, InvalidInputError, NotFoundError, repr_of
 from txnformat.file_urls import file_path
 from txnformat.forking import renew_after_fork
 from txnformat.persistent import Rows
@@ -41,11 +43,15 @@ from txnformat.segments.reader import SegmentFileReader
 from txnformat.segments.segment_object import SMALL_FILE_BYTES
 from txnformat.store.base import ObjectStore, range_of
 from txnformat.store.local import LocalStore
+from txnformat.types import FileRecord
 
 __all__ = ["LogDataset", "plan_dataset"]
 
 PARTITION = "_partition"
 """The one metadata column that a dataset can have: files do not hold the others."""
+
+RENAMED_BYTES_MAX = 256 * 2**20
+"""Most bytes (inclusive) of files that are read into memory because their columns have other names."""
 
 ROW_GROUPS_TRUSTED = 10_000
 """A run with a row group from here on (inclusive) is compared with the footer before its numbers are listed."""
@@ -73,7 +79,9 @@ class _Piece(NamedTuple):
     partition: int
     rows: Rows
     is_whole: bool
-    """Whether all records of these row groups are taken; else it is one row group of which some are."""
+    """Whether all records of these row groups are taken, as they are; else they are read at once: one row group of which some are taken, or a file with other names of columns."""
+    is_renamed: bool
+    """Whether they are read at once because of the names."""
 
 
 def plan_dataset(
@@ -96,7 +104,8 @@ def plan_dataset(
             pre_buffer=True, page_checksum_verification=True
         )
     )
-    found = list(_pieces(store, plan, may_be_cut))
+    found = list(_pieces(store, plan, may_be_cut, schema.names))
+    _check_renamed(plan, found)
     uses = Counter(int(piece.rows["file"][0]) for piece in found if piece.is_whole)
     several = frozenset(plan.files[file].key for file, count in uses.items() if count > 1)
     objects = {file.key: file.size for file in plan.files.values() if file.place is None}
@@ -118,8 +127,7 @@ def _fragment(store: ObjectStore, format_: Any, system: Any, plan: ReadPlan, pie
     file = plan.files[int(piece.rows["file"][0])]
     last = int(piece.rows["row_group"][-1]) + int(piece.rows["row_group_count"][-1]) - 1
     if last >= ROW_GROUPS_TRUSTED:
-        schema = plan.topic.schema
-        columns = stored_schema(schema, file) if piece.rows["stored"][0] else schema.of_file(file)
+        columns = _columns(plan, file, is_stored=bool(piece.rows["stored"][0]))
         segment = SegmentFileReader(store, file, columns, has_data=False)
         segment.check_row_groups((last,))
     groups = [
@@ -161,8 +169,27 @@ def _check_columns(plan: ReadPlan, names: Sequence[str]) -> None:
         )
 
 
-def _pieces(store: ObjectStore, plan: ReadPlan, may_be_cut: bool) -> Iterator[_Piece]:
-    """Yield the plan's rows in runs of one file, with clipped row groups apart from the others."""
+def _columns(plan: ReadPlan, file: FileRecord, *, is_stored: bool) -> FileColumns:
+    schema = plan.topic.schema
+    return stored_schema(schema, file) if is_stored else schema.of_file(file)
+
+
+def _check_renamed(plan: ReadPlan, pieces: Sequence[_Piece]) -> None:
+    """Raise ConflictError of kind ``renamed-columns`` if more is read into memory than that is for, because of names."""
+    files = {int(piece.rows["file"][0]) for piece in pieces if piece.is_renamed}
+    size = sum(plan.files[file].size for file in files)
+    if size > RENAMED_BYTES_MAX:
+        raise ConflictError(
+            f"{len(files)} files of {size} bytes were written before a column was renamed or dropped, and a dataset reads such files into memory",
+            kind="renamed-columns",
+            hint="compact the topic first, which writes them anew, or ask for columns that kept their names; log.read needs no compaction",
+            topic=plan.topic.name,
+            maximum=RENAMED_BYTES_MAX,
+        )
+
+
+def _pieces(store: ObjectStore, plan: ReadPlan, may_be_cut: bool, columns: Sequence[str]) -> Iterator[_Piece]:
+    """Yield the plan's rows in runs of one file, with clipped row groups, and those of files with other names of columns, apart from the others."""
     for part in plan.partitions:
         parts: list[Rows] = []
         flags: list[npt.NDArray[np.bool_]] = []
@@ -178,6 +205,8 @@ def _pieces(store: ObjectStore, plan: ReadPlan, may_be_cut: bool) -> Iterator[_P
             flags.append(is_whole)
         rows, is_whole = np.concatenate(parts), np.concatenate(flags)
         is_whole &= np.array([plan.files[file].place is None for file in rows["file"].tolist()], np.bool_)
+        is_renamed = _renamed(plan, rows, columns) & is_whole
+        is_whole &= ~is_renamed
         last = rows["row_group"].astype(np.int64) + rows["row_group_count"]
         breaks = (
             (rows["file"][1:] != rows["file"][:-1])
@@ -187,7 +216,20 @@ def _pieces(store: ObjectStore, plan: ReadPlan, may_be_cut: bool) -> Iterator[_P
         )
         for run in np.split(np.arange(len(rows)), np.flatnonzero(breaks) + 1):
             if len(run):
-                yield _Piece(part.partition, rows[run], bool(is_whole[run[0]]))
+                yield _Piece(part.partition, rows[run], bool(is_whole[run[0]]), bool(is_renamed[run[0]]))
+
+
+def _renamed(plan: ReadPlan, rows: Rows, columns: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Return of which rows the file has one of the columns under another name, or another column under one of these names."""
+    known: dict[tuple[int, bool], bool] = {}
+    found = []
+    for number, stored in zip(rows["file"].tolist(), (rows["stored"] != Stored.NO).tolist(), strict=True):
+        file = plan.files[number]
+        kind = (file.schema_id, stored)
+        if kind not in known:
+            known[kind] = not _columns(plan, file, is_stored=stored).has_own_names(columns)
+        found.append(known[kind])
+    return np.array(found, np.bool_)
 
 
 def _split(store: ObjectStore, plan: ReadPlan, rows: Rows) -> tuple[Rows, npt.NDArray[np.bool_]]:

@@ -66,8 +66,20 @@ class Matcher:
     """Counts by the key of the file."""
 
     def fit(self, topic: TopicState) -> TopicState:
-        """Take the topic as it is by now, and return it: its schema may have grown. The knowledge about files stays valid."""
+        """Take the topic as it is by now, and return it: its schema may have grown. The knowledge about files stays valid.
+
+        Raises ConflictError of kind ``column-changed``: the condition would be about another column, or about none.
+        """
         if topic.schema.schema_id != self.topic.schema.schema_id:
+            before = topic.schema.of_version(self.topic.schema.schema_id).names
+            if changed := [name for name in self.where.columns if before.get(name) != name]:
+                raise ConflictError(
+                    "columns that the condition names were renamed or dropped meanwhile",
+                    kind="column-changed",
+                    hint="describe the topic; if the condition is about other columns now, give the erasure up with its id (--abandon), and erase again",
+                    topic=topic.name,
+                    columns=changed,
+                )
             self.where = condition_of(self.where.text, topic.schema)
         self.topic = topic
         return topic
@@ -86,8 +98,8 @@ class Matcher:
         schema = self.topic.schema
         in_file = stored_schema(schema, file.record) if file.is_compacted else schema.of_file(file.record)
         reader = SegmentFileReader(self.sidecars.store, file.record, in_file)
-        names = [name for name in self.where.columns if name in in_file.names]
-        has_headers = may_have_chunks(schema) and "headers" in in_file.names
+        names = in_file.held(self.where.columns)
+        has_headers = may_have_chunks(schema) and in_file.has("headers")
         if has_headers:
             names = list(dict.fromkeys([*names, "headers"]))
         groups = range(len(reader.row_group_counts()))

@@ -21,8 +21,8 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 import numpy as np
-import pyarrow as pa
 
+from txnformat.columns.file_columns import FileColumns
 from txnformat.errors import StorageError
 from txnformat.forking import renew_after_fork
 from txnformat.persistent import Rows
@@ -49,8 +49,6 @@ FOOTER_WEIGHT = 4
 
 class _Kept(NamedTuple):
     reader: SegmentFileReader
-    width: int
-    """Columns of its schema."""
     weight: int
 
 
@@ -166,10 +164,10 @@ class OpenFiles:
                 self._queue.append(filter(self.is_at_hand, map(file_of, numbers.tolist())))
                 self._next = self._next or self._following()
 
-    def open(self, file: FileRecord, schema: pa.Schema, *, alone: bool = True) -> SegmentFileReader:
+    def open(self, file: FileRecord, columns: FileColumns, *, alone: bool = True) -> SegmentFileReader:
         """Return the reader of a file, and begin to fetch the next ones that are expected. The reader itself makes no request yet.
 
-        ``schema``: what the file must hold. ``alone``: as of :class:`SegmentFileReader`.
+        ``columns``: what the file must hold, and its names for the caller. ``alone``: as of :class:`SegmentFileReader`.
         """
         with self._lock:
             kept = self._kept.pop(file.key, None)
@@ -177,8 +175,8 @@ class OpenFiles:
                 self._bytes -= kept.weight
                 if self._next is not None and self._next.key == file.key:
                     self._next = self._following()  # it need not be fetched
-            if kept is None or kept.width != len(schema):
-                kept = self._opened(file, schema, alone=alone)
+            if kept is None or kept.reader.columns != columns:  # of another version, its names are others
+                kept = self._opened(file, columns, alone=alone)
             self.opened_bytes += kept.weight
             uses = self._uses.pop(file.key, 1)
             if uses > 1:
@@ -230,20 +228,20 @@ class OpenFiles:
 
     # The callers of the methods below hold the lock.
 
-    def _opened(self, file: FileRecord, schema: pa.Schema, *, alone: bool) -> _Kept:
+    def _opened(self, file: FileRecord, columns: FileColumns, *, alone: bool) -> _Kept:
         begun = self._begun.pop(file.key, None)
         if begun is None and self.is_at_hand(file):
             self._pass_over(file)
         reader = SegmentFileReader(
             self._store,
             file,
-            schema,
+            columns,
             alone=alone,
             has_data=self._has_data,
             fetch_tail=_Tail(self._store, file, begun, self._bundled, again=self._ahead is not None),
         )
         weight = FOOTER_WEIGHT * file.footer_bytes + (file.size if self._has_data and is_small(file) else 0)
-        return _Kept(reader, len(schema), weight)
+        return _Kept(reader, weight)
 
     def _keep(self, key: str, kept: _Kept) -> None:
         """Keep a file if there is room, or no other: those for which nothing is expected make room, the longest unused first."""

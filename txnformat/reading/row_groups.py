@@ -35,7 +35,7 @@ def narrowed(rows: Rows, segment: SegmentFileReader, where: Predicate, topic: st
     def bounds_of(column: str) -> Bounds | None:
         if column in RESERVED_COLUMNS:
             return from_plan(column)
-        if column not in segment.columns:  # the topic has it since the file was written
+        if not segment.columns.has(column):  # the topic has it since the file was written
             return Bounds.of_nulls(len(split), types[column])
         found = segment.statistics(groups, column)
         if found is None:

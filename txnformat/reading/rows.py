@@ -401,7 +401,6 @@ class _Run:
         meta: list[str],
     ) -> None:
         self._reader = reader
-        self._stored = frozenset(schema.of_file(file).names)
         self._schema = schema
         self._rows = rows
         self._file = file
@@ -416,8 +415,7 @@ class _Run:
         """Set ``read``, whose beginning is loaded before :meth:`batches`. Requests: the footer's."""
         groups = row_groups_of(self._rows, self._reader).tolist()
         self._columns = columns
-        stored = [name for name in columns if name in self._stored]
-        self.read = self._reader.start(groups, stored, batch_rows_max)
+        self.read = self._reader.start(groups, self._reader.columns.held(columns), batch_rows_max)
 
     def batches(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield number of rows, and the arrays by column name, of each batch; once, after :meth:`start`."""
@@ -445,7 +443,7 @@ class _Run:
     def _column(self, table: pa.RecordBatch, name: str) -> Any:
         """Return a column as the topic has it now: older files lack some, or hold a narrower type."""
         type_ = self._schema.arrow_schema.field(name).type
-        if name not in self._stored:
+        if not self._reader.columns.has(name):
             return pa.nulls(table.num_rows, type_)
         column = table.column(name)
         return column if column.type.equals(type_) else column.cast(type_)

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txnformat.columns.file_columns import FileColumns
 from txnformat.core.records.scan import INT64_MAX, Stored
 from txnformat.core.topics.schema import TopicSchema
 from txnformat.errors import CorruptDataError
@@ -37,9 +38,9 @@ STORED_FIELDS: dict[str, pa.Field] = {
 ROWS_PER_READ = 65_536
 
 
-def stored_schema(schema: TopicSchema, file: FileRecord) -> pa.Schema:
-    """Return the columns of a compacted file."""
-    return pa.schema([*schema.of_file(file), *STORED_FIELDS.values()])
+def stored_schema(schema: TopicSchema, file: FileRecord) -> FileColumns:
+    """Return the columns of a compacted file. It has lost those that its version does not have any more."""
+    return schema.of_file(file).beside(STORED_FIELDS.values(), schema.dropped_in(file.schema_id))
 
 
 class Wanted(NamedTuple):
@@ -67,7 +68,6 @@ class StoredRun:
         self._file = file
         self._columns = columns
         self._alone = alone
-        self._own = frozenset(columns.schema.of_file(file).names)
         self.read: SegmentRead
         """The read of the file, from :meth:`start` on."""
         self._done = 0  # rows of the file
@@ -78,7 +78,7 @@ class StoredRun:
 
     def start(self, batch_rows_max: int) -> None:
         """Set ``read``, whose beginning is loaded before :meth:`batches`. Requests: the footer's."""
-        names = [name for name in self._columns.own if name in self._own]
+        names = self._reader.columns.held(self._columns.own)
         names += [name for name in self._columns.meta if name not in self._alone]
         if self._is_clipped:
             names += ["_offset", "_commit_entry"]
@@ -159,7 +159,7 @@ class StoredRun:
         found: dict[str, Any] = {}
         for name in self._columns.own:
             type_ = self._columns.schema.arrow_schema.field(name).type
-            if name not in self._own:
+            if not self._reader.columns.has(name):
                 found[name] = pa.nulls(batch.num_rows, type_)
             else:
                 column = batch.column(name)

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from txnformat.columns.file_columns import FileColumns
 from txnformat.errors import CorruptDataError, InvalidInputError, repr_of
 from txnformat.segments.ahead import ahead
 from txnformat.segments.footer import Chunk, ChunkStatistics, FooterError
@@ -63,7 +64,8 @@ _Loaded = Any  # pyarrow.Table, which has no types, Parts or Later
 class SegmentFileReader:
     """Reads one segment file; the footer is fetched at the first need and kept. A small file is fetched whole instead.
 
-    ``file``: as a commit entry names it. ``schema``: what the file must hold. ``threads``: windows fetched and decoded at a time;
+    ``file``: as a commit entry names it. ``columns``: what the file must hold, and the names under which it is asked for and given out: a schema
+    stands for the names in the file. ``threads``: windows fetched and decoded at a time;
     1 keeps to the caller's thread and reads nothing ahead. ``alone``: decode the columns of the first window side by side. False
     where other files are decoded meanwhile: then that would only hand work to and fro. ``has_data``: False where only the footer is
     asked for. ``fetch_tail``: as of :class:`~txnformat.segments.segment_object.SegmentObject`.
@@ -73,16 +75,18 @@ class SegmentFileReader:
         self,
         store: ObjectStore,
         file: FileRecord,
-        schema: pa.Schema,
+        columns: FileColumns | pa.Schema,
         *,
         threads: int = WINDOWS_AHEAD,
         alone: bool = True,
         has_data: bool = True,
         fetch_tail: Fetch | None = None,
     ) -> None:
-        self.object = SegmentObject(store, file, schema, has_data=has_data, fetch_tail=fetch_tail)
+        self.columns = columns if isinstance(columns, FileColumns) else FileColumns.own(columns)
+        """The columns by the reader's names. Methods that take names take these, but for those of a read that has begun: :class:`SegmentRead`."""
+        self._schema = self.columns.stored
+        self.object = SegmentObject(store, file, self._schema, has_data=has_data, fetch_tail=fetch_tail)
         self._file = file
-        self._schema = schema
         self._threads = threads
         self._alone = alone
         self._share = FREE_REQUESTS_SHARE if store.reads_in_flight == 1 else 1
@@ -114,21 +118,29 @@ class SegmentFileReader:
 
     def start(self, row_groups: Sequence[int], columns: Sequence[str], batch_rows_max: int) -> SegmentRead:
         """Return a read of which nothing but the footer was fetched; parameters and errors are those of :meth:`read`."""
-        columns = tuple(columns)  # what is known of them is kept by this object
-        known = self.object.footer().shape.columns
-        unknown = [name for name in columns if name not in known]
+        self.object.footer()
+        unknown = [name for name in columns if not self.columns.has(name)]
         if unknown:
             raise InvalidInputError(
                 [f"there is no column {repr_of(name)}" for name in unknown], kind="unknown-column"
             )
         self.check_row_groups(row_groups)
-        return SegmentRead(self, row_groups, columns, batch_rows_max)
+        # What is known of them is kept by this object.
+        stored = tuple(self.columns.names[name] for name in columns)
+        return SegmentRead(self, row_groups, stored, tuple(columns), batch_rows_max)
 
     def _batches(
-        self, windows: Iterator[_Loaded | Window], columns: Sequence[str], batch_rows_max: int
+        self,
+        windows: Iterator[_Loaded | Window],
+        columns: Sequence[str],
+        names: Sequence[str],
+        batch_rows_max: int,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of windows in order; the next windows are on their way meanwhile."""
+        """Yield the batches of windows in order, with the reader's names; the next windows are on their way meanwhile."""
         schema = self._known(columns).schema
+        given = schema
+        if columns != names:
+            given = pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])
         loaded = ahead(
             lambda window: self._load(window, columns) if isinstance(window, Window) else window,
             windows,
@@ -149,7 +161,7 @@ class SegmentFileReader:
             )
             for batch in batches:
                 for part in (batch,) if batch.schema.equals(schema) else self._values(batch):
-                    yield pa.RecordBatch.from_arrays(part.columns, schema=schema)
+                    yield pa.RecordBatch.from_arrays(part.columns, schema=given)
             one = batch = part = batches = None
 
     def _values(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -173,10 +185,10 @@ class SegmentFileReader:
     ) -> tuple[pa.DataType, list[ChunkStatistics | None]] | None:
         """Return a column's type in the file, and its statistics by row group. None for a column that is nested."""
         footer = self.object.footer()
-        type_ = self._schema.field(column).type
+        type_ = self.columns.type_of(column)
         if type_.num_fields:
             return None
-        leaf = footer.shape.columns[column][0]
+        leaf = footer.shape.columns[self.columns.names[column]][0]
         self.check_row_groups(row_groups)
         try:
             return type_, [footer.statistics(group, leaf) for group in row_groups]
@@ -198,12 +210,6 @@ class SegmentFileReader:
             raise self.object.corrupt(
                 "the number of records in a segment file differs from the log", claimed, held
             )
-
-    @property
-    def columns(self) -> Sequence[str]:
-        """Names of the file's columns. No request."""
-        names: Sequence[str] = self._schema.names
-        return names
 
     def row_group_rows(self, row_group: int) -> int:
         """Return the number of records of a row group."""
@@ -432,18 +438,30 @@ class SegmentRead:
     Call :meth:`load` or :func:`load_together`, then :meth:`batches`, once.
     """
 
-    __slots__ = ("_batch_rows_max", "_row_groups", "_window", "_windows", "columns", "first", "reader")
+    __slots__ = (
+        "_batch_rows_max",
+        "_names",
+        "_row_groups",
+        "_window",
+        "_windows",
+        "columns",
+        "first",
+        "reader",
+    )
 
     def __init__(
         self,
         reader: SegmentFileReader,
         row_groups: Sequence[int],
         columns: Sequence[str],
+        names: Sequence[str],
         batch_rows_max: int,
     ) -> None:
         self.reader = reader
         self._row_groups = row_groups
         self.columns = columns
+        """The columns, under their names in the file."""
+        self._names = names
         self._batch_rows_max = batch_rows_max
         self._windows = reader._windows(row_groups, columns) if columns else iter(())
         self._window = next(self._windows, None)
@@ -486,7 +504,8 @@ class SegmentRead:
             self.load()
         first = () if self._window is None else (self._window if self.first is None else self.first,)
         self.first = None
-        return self.reader._batches(chain(first, following, windows), self.columns, self._batch_rows_max)
+        rest = chain(first, following, windows)
+        return self.reader._batches(rest, self.columns, self._names, self._batch_rows_max)
 
     def alike(self) -> tuple[object, ...] | None:
         """Return what reads have in common that are decoded together; None: this one is not."""

@@ -220,7 +220,7 @@ class _Verification:
                 self._directories[op.topic_id] = op.directory
             elif isinstance(op, AlterTopic) and op.fields is not None and op.topic_id in self._schemas:
                 try:
-                    newer = next_version(self._schemas[op.topic_id], op.fields)
+                    newer = next_version(self._schemas[op.topic_id], op.fields, op.places)
                 except FormatError:
                     continue
                 self._schemas[op.topic_id] = newer or self._schemas[op.topic_id]
@@ -448,4 +448,4 @@ class _Verification:
         topic = self._schemas.get(use.topic_id or "")
         if topic is None or use.record.schema_id > topic.schema_id:
             return None
-        return stored_schema(topic, use.record) if use.runs else topic.version(use.record.schema_id)
+        return stored_schema(topic, use.record).stored if use.runs else topic.version(use.record.schema_id)

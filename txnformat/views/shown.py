@@ -71,7 +71,9 @@ class ShownFile:
             return "it has other records besides: aborted, undecided, removed or newer ones"
         current = topic.schema.arrow_schema
         columns = topic.schema.of_file(record)
-        if any(current.field(one.name).type != one.type for one in columns if one.name in current.names):
+        if not columns.has_own_names(current.names):
+            return "it was written before a column was renamed or dropped"
+        if any(current.field(name).type != columns.type_of(name) for name in columns.names):
             return "it was written before a column was widened"
         return None
 

@@ -99,7 +99,7 @@ class Contents:
         """Write one file. ``records``: partition, number of records, and digest of each batch."""
         key = keys.data_key(topic.directory, born, self._new_id())
         digest = "0" * 64
-        schema = topic.schema.of_file(FileRecord(key, 1, digest, 1, digest, 1, schema_id=schema_id))
+        schema = topic.schema.of_file(FileRecord(key, 1, digest, 1, digest, 1, schema_id=schema_id)).stored
         held = HeldWriter()
         writer = SegmentFileWriter(
             held if is_embedded else self._store.open_write(key), key, schema, is_small=True

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from txnformat.columns.file_columns import FileColumns
 from txnformat.errors import NotFoundError, StorageError
 from txnformat.reading.open_files import AHEAD_MAX, FETCHED_MAX, OpenFiles
 from txnformat.segments import segment_object
@@ -65,7 +66,7 @@ def write(store: FarStore, count: int) -> list[FileRecord]:
 
 
 def read(files: OpenFiles, file: FileRecord) -> int:
-    (batch,) = files.open(file, SCHEMA).read([0], ["n"], 10)
+    (batch,) = files.open(file, FileColumns.own(SCHEMA)).read([0], ["n"], 10)
     number: int = batch.column("n")[0].as_py()
     return number
 
@@ -97,7 +98,7 @@ def test_without_data_a_file_is_its_footer() -> None:
     store = FarStore()
     records = write(store, 20)
     with expecting(store, records, list(range(20)), has_data=False) as files, store.measure() as measured:
-        assert [files.open(file, SCHEMA).row_group_rows(0) for file in records] == [1] * 20
+        assert [files.open(file, FileColumns.own(SCHEMA)).row_group_rows(0) for file in records] == [1] * 20
     assert (measured.counts.count(), measured.counts.bytes_read()) == (
         20,
         sum(file.footer_bytes for file in records),

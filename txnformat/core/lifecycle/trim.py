@@ -7,12 +7,20 @@ from txnformat.core.lifecycle.operations import Trim
 from txnformat.core.lifecycle.pins import unread_from
 from txnformat.core.lifecycle.truncation import ENTRY_AGE_MS_MIN, is_entry_age
 from txnformat.core.operations import Upgrade
-from txnformat.core.state import KNOWN_FEATURES, LIFECYCLE, LogState, check_features
+from txnformat.core.state import COLUMNS, KNOWN_FEATURES, LIFECYCLE, LogState, check_features
 from txnformat.errors import ConflictError, InvalidInputError, UnsupportedFeatureError
 from txnformat.persistent import replace
 from txnformat.types import TopicPartition
 
-__all__ = ["change_log", "check_lifecycle", "check_maintenance", "check_removal", "enable", "trim"]
+__all__ = [
+    "change_log",
+    "check_columns",
+    "check_lifecycle",
+    "check_maintenance",
+    "check_removal",
+    "enable",
+    "trim",
+]
 
 
 def enable(state: LogState, action: EnableFeatures) -> Upgrade:
@@ -85,6 +93,17 @@ def check_lifecycle(state: LogState) -> None:
             kind="upgrade-required",
             hint="upgrade txnlog in every process that uses the log, then run `txnlog upgrade`, or log.upgrade()",
             feature=LIFECYCLE,
+        )
+
+
+def check_columns(state: LogState) -> None:
+    """Raise UnsupportedFeatureError unless the log allows that columns are renamed and dropped: older readers cannot read it then."""
+    if COLUMNS not in state.features.reader:
+        raise UnsupportedFeatureError(
+            "this log does not allow that columns are renamed or dropped",
+            kind="upgrade-required",
+            hint="upgrade txnlog in every process that uses the log, then run `txnlog upgrade --columns`, or log.upgrade(columns=True)",
+            feature=COLUMNS,
         )
 
 

@@ -26,6 +26,7 @@ from txnformat.core.transactions.state import (
 from txnformat.field_types import (
     Count,
     Flag,
+    Int32,
     Item,
     LogTime,
     OrMinusOne,
@@ -80,6 +81,8 @@ class TopicRow(Struct, frozen=True, gc=False, omit_defaults=True):
     schemas: tuple[Any, ...] = ()
     settings: tuple[TopicSetting, ...] | None = None
     """The settings. If None, those that the topic was created with."""
+    places: tuple[tuple[Int32, ...], ...] = ()
+    """Of each of ``schemas`` what its ``alter_topic`` said. If empty, none of them said any."""
 
 
 class StartRow(Struct, frozen=True, gc=False):

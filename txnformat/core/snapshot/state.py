@@ -5,7 +5,7 @@ See :mod:`txnformat.core.snapshot.codec` for the format. Every list has one orde
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
@@ -146,6 +146,7 @@ def _encode_topic(topic: TopicState) -> TopicRow:
         topic.partitions if topic.partitions != topic.created.partitions else None,
         tuple(map(fields_to_json, later)),
         topic.settings if topic.settings != topic.created.settings else None,
+        topic.schema.stated_places(),
     )
 
 
@@ -319,8 +320,10 @@ def _topic(row: TopicRow, known: dict[bytes, TopicSchema], path: str) -> TopicSt
     described = (created.fields, created.key_columns, created.timestamp_column)
     text = plain_json(described)
     schema = known.get(text) or known.setdefault(text, TopicSchema.from_json(*described))
-    for fields in row.schemas:
-        schema = next_version(schema, fields) or fail(
+    if row.places and len(row.places) != len(row.schemas):
+        fail(path, "places", f"{len(row.schemas)} lists, one for each of schemas", row.places)
+    for fields, places in zip_longest(row.schemas, row.places, fillvalue=()):
+        schema = next_version(schema, fields, places) or fail(
             path, "schemas", "versions that follow each other", row.schemas
         )
     partitions = created.partitions if row.partitions is None else row.partitions

@@ -14,7 +14,7 @@ from txnformat.core.topics.schema import KAFKA_SCHEMA, TopicSchema
 from txnformat.core.topics.settings import value_of
 from txnformat.errors import InvalidInputError, repr_of
 
-__all__ = ["KeyPolicy", "check_cleanup", "check_keys", "deletes", "keeps_latest"]
+__all__ = ["KeyPolicy", "check_cleanup", "check_keys", "deletes", "is_like_kafka", "keeps_latest"]
 
 POLICY = "cleanup.policy"
 TOMBSTONES = "tombstone.column"
@@ -59,13 +59,17 @@ def _tombstone_column(
     named = str(value_of(settings, TOMBSTONES))
     if named:
         return named
+    return "value" if is_like_kafka(schema) and "value" in first else None
+
+
+def is_like_kafka(schema: TopicSchema) -> bool:
+    """Return whether a topic has the columns of the schema ``kafka``, among others perhaps, and its key."""
     kafka = KAFKA_SCHEMA.arrow_schema
-    is_kafka = schema.key_columns == KAFKA_SCHEMA.key_columns and all(
+    return schema.key_columns == KAFKA_SCHEMA.key_columns and all(
         name in schema.arrow_schema.names
         and schema.arrow_schema.field(name).type.equals(kafka.field(name).type)
         for name in kafka.names
     )
-    return "value" if is_kafka and "value" in first else None
 
 
 def tombstones(column: Any) -> Any:

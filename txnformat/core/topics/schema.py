@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Self
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from txnformat.columns.arrow_types import (
     struct_of,
 )
 from txnformat.columns.conform import conform
+from txnformat.columns.file_columns import FileColumns
 from txnformat.columns.spark_json import from_spark_json
 from txnformat.errors import CorruptDataError, InvalidInputError, repr_of
 from txnformat.types import FileRecord
@@ -55,6 +57,11 @@ class TopicSchema:
     """The versions before this one, by schema id: their files are read as if they had this schema."""
     later: tuple[pa.Schema, ...] = field(default=(), repr=False, compare=False)
     """Versions after this one that a compaction may have given to old records; see :meth:`beside`."""
+    places: tuple[tuple[int, ...], ...] = field(default=(), repr=False)
+    """The places of the columns of each version up to this one: of which column, in the order of first appearance, counted from 0, each is. If empty, no column was ever dropped or
+    renamed: the places of each version are 0, 1, …"""
+    later_places: tuple[tuple[int, ...], ...] = field(default=(), repr=False, compare=False)
+    """Likewise, of those after this one."""
 
     @property
     def schema_id(self) -> int:
@@ -62,15 +69,62 @@ class TopicSchema:
         return len(self.earlier)
 
     @property
+    def first_columns(self) -> tuple[str, ...]:
+        """Those that the topic began with and still has, by their names in this version; further ones are null in older records."""
+        count = len(self.version(0))
+        names = self.arrow_schema.names
+        return tuple(
+            name for name, place in zip(names, self.places_of(self.schema_id), strict=True) if place < count
+        )
+
+    @property
     def added(self) -> frozenset[str]:
         """Columns that the topic did not begin with: who does not know of them leaves them out."""
-        return frozenset(self.arrow_schema.names[len(self.version(0)) :])
+        return frozenset(self.arrow_schema.names) - frozenset(self.first_columns)
+
+    @property
+    def next_place(self) -> int:
+        """The place that the next new column gets: no column has or had it."""
+        return 1 + max(max(self.places_of(number)) for number in range(self.schema_id + 1))
+
+    def stated_places(self) -> tuple[tuple[int, ...], ...]:
+        """Return of each version after the first what its ``alter_topic`` said of places. Empty: none of them said any."""
+        if not self.places:
+            return ()
+        names = [
+            dict(zip(places, self.version(number).names, strict=True))
+            for number, places in enumerate(self.places)
+        ]
+        stays = [before.items() <= after.items() for before, after in pairwise(names)]
+        return tuple(() if one else places for one, places in zip(stays, self.places[1:], strict=True))
 
     def version(self, schema_id: int) -> pa.Schema:
         """Return the columns of a version, up to this one."""
         return (*self.earlier, self.arrow_schema)[schema_id]
 
-    def of_file(self, file: FileRecord) -> pa.Schema:
+    def places_of(self, schema_id: int) -> Sequence[int]:
+        """Return the places of the columns of a version, up to the latest that is known."""
+        later = schema_id - self.schema_id - 1
+        found = self.places if later < 0 else self.later_places
+        return found[schema_id if later < 0 else later] if found else range(len(self._known(schema_id)))
+
+    def _known(self, schema_id: int) -> pa.Schema:
+        return (*self.earlier, self.arrow_schema, *self.later)[schema_id]
+
+    def of_version(self, schema_id: int) -> FileColumns:
+        """Return the columns of a version, each of them under the name that it has in this one: the same column is the same place.
+
+        This is the one rule by which a file is read under a version that is not its own: no reader compares names of two versions.
+        """
+        stored = self._known(schema_id)
+        if not (self.places or self.later_places):
+            names = self.arrow_schema.names[: len(stored)]
+            return FileColumns(stored, dict(zip(names, names, strict=True)))
+        mine = dict(zip(self.places_of(self.schema_id), self.arrow_schema.names, strict=True))
+        theirs = zip(self.places_of(schema_id), stored.names, strict=True)
+        return FileColumns(stored, {mine[place]: name for place, name in theirs if place in mine})
+
+    def of_file(self, file: FileRecord) -> FileColumns:
         """Return the columns of a segment file. Raises CorruptDataError: the topic has no such version."""
         newest = self.schema_id + len(self.later)
         if not 0 <= file.schema_id <= newest:
@@ -81,11 +135,43 @@ class TopicSchema:
                 expected=f"0 to {newest}",
                 got=file.schema_id,
             )
-        return (*self.earlier, self.arrow_schema, *self.later)[file.schema_id]
+        return self.of_version(file.schema_id)
+
+    def dropped_in(self, schema_id: int) -> frozenset[str]:
+        """Return the names of columns of this version that an earlier one than ``schema_id`` had, and that one does not have any more."""
+        if schema_id <= self.schema_id or not self.later_places:
+            return frozenset()
+        mine = zip(self.places_of(self.schema_id), self.arrow_schema.names, strict=True)
+        theirs = frozenset(self.places_of(schema_id))
+        return frozenset(name for place, name in mine if place not in theirs)
 
     def beside(self, newest: TopicSchema) -> TopicSchema:
         """Return this version for reads of files that may have any version up to the newest one: a compaction writes old records with that."""
-        return replace(self, later=(*newest.earlier, newest.arrow_schema)[self.schema_id + 1 :])
+        behind = self.schema_id + 1
+        return replace(
+            self,
+            later=(*newest.earlier, newest.arrow_schema)[behind:],
+            later_places=newest.places[behind:],
+        )
+
+    def at_version(self, schema_id: int) -> TopicSchema:
+        """Return an earlier version."""
+        columns = self.of_version(schema_id)
+        return replace(
+            self,
+            arrow_schema=columns.stored,
+            key_columns=tuple(columns.names[name] for name in self.key_columns),
+            timestamp_column=None if self.timestamp_column is None else columns.names[self.timestamp_column],
+            earlier=self.earlier[:schema_id],
+            later=(),
+            places=self.places[: schema_id + 1],
+            later_places=(),
+        )
+
+    def carried(self, table: pa.Table, schema_id: int) -> pa.Table:
+        """Return rows of a version as far as this one has their columns, under the names that these have here."""
+        columns = self.of_version(schema_id)
+        return table.select(list(columns.names.values())).rename_columns(list(columns.names))
 
     def __post_init__(self) -> None:
         """Replace near types and check the columns that are named."""
