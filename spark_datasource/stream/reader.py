@@ -246,6 +246,7 @@ class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
     def _read_of(self, topic: TopicState) -> TopicRead:
         key = topic.topic_id, topic.schema.schema_id
         if key not in self._reads:
+            self._check_meaning(topic)
             try:
                 self._reads[key] = topic_read(
                     self._options, topic.name, topic.topic_id, topic.schema, self._schema
@@ -262,6 +263,23 @@ class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
                     topic=topic.name,
                 ) from None
         return self._reads[key]
+
+    def _check_meaning(self, topic: TopicState) -> None:
+        """Raise ConflictError of kind ``column-changed``: a name that the query reads stands for another column than before."""
+        for (topic_id, schema_id), read in self._reads.items():
+            if topic_id != topic.topic_id or schema_id > topic.schema.schema_id:
+                continue
+            before = topic.schema.of_version(schema_id)
+            used = {*read.columns, *(read.where.columns if read.where is not None else ())}
+            other = sorted(name for name in used & set(before.stored.names) if before.names.get(name) != name)
+            if other:
+                raise ConflictError(
+                    "columns that the query reads were renamed or dropped while it ran",
+                    kind="column-changed",
+                    hint="load() it again and start from the same checkpoint",
+                    topic=topic.name,
+                    columns=other,
+                )
 
     def _plans(self, since: StreamOffset, until: StreamOffset, state: LogState) -> list[TopicPlan]:
         plans = []

@@ -133,7 +133,7 @@ def _by_column(state: LogState, options: WriteOptions, frame: StructType, seed: 
     layouts: dict[tuple[str, int, bool], Layout | tuple[str, ...]] = {}
     known: dict[str, Known] = {}
     for topic in state.topics.values():
-        versions = [*topic.schema.to_json(), *map(fields_to_json, topic.schema.earlier)]
+        versions = [*topic.schema.to_json(), *map(fields_to_json, topic.schema.earlier), topic.schema.places]
         alike = json.dumps(versions), topic.partitions, keeps_latest(topic.settings)
         if alike not in layouts:
             layouts[alike] = _layout_or_problems(topic, options, frame)

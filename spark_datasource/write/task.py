@@ -146,7 +146,8 @@ class TopicUploads:
         """Write one batch."""
         topic = route.topic
         if self._compared:
-            self.contents[topic] = self.contents.get(topic, NO_ROWS) + multiset_of(table)
+            named = table.rename_columns(route.layout.schema.first_names())
+            self.contents[topic] = self.contents.get(topic, NO_ROWS) + multiset_of(named)
         if self._begin is None:
             return
         if topic not in self._uploads:

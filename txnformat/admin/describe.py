@@ -23,6 +23,7 @@ from txnformat.protocol.old_entries import OldEntries
 from txnformat.types import Outcome, TopicPartition
 
 __all__ = [
+    "DroppedColumn",
     "LogDescription",
     "OpenTransaction",
     "PartitionOffsets",
@@ -73,6 +74,17 @@ class PartitionOffsets:
 
 
 @dataclass(frozen=True, slots=True)
+class DroppedColumn:
+    """A column that a topic had: its place stays empty."""
+
+    place: int
+    """Its number in the order in which the topic's columns appeared, from 0."""
+    name: str
+    """Its last name, which a column that was added later may have by now."""
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
 class TopicDescription:
     """One topic."""
 
@@ -88,6 +100,10 @@ class TopicDescription:
     """The settings that differ from the default, by name."""
     dirty_ratio: float | None = None
     """Largest fraction of a partition's bytes whose keys a compaction has not compared with later ones. If None, the topic keeps all records of a key."""
+    places: dict[str, int] = field(default_factory=dict)
+    """The place of each column, by name: its number in the order in which the topic's columns appeared, from 0. Names change; places do not."""
+    dropped: tuple[DroppedColumn, ...] = ()
+    """Columns that were dropped, by place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +232,17 @@ def describe_log(
             tuple(partition_offsets(state, topic)),
             {one.name: one.value for one in topic.settings},
             (dirty_ratios or {}).get(topic.topic_id),
+            dict(
+                zip(
+                    topic.schema.arrow_schema.names,
+                    topic.schema.places_of(topic.schema.schema_id),
+                    strict=True,
+                )
+            ),
+            tuple(
+                DroppedColumn(place, one.name, text_of_type(one.type))
+                for place, one in topic.schema.dropped()
+            ),
         )
         for topic in sorted(state.topics.values(), key=lambda topic: topic.name)
     )

@@ -17,6 +17,7 @@ from txnformat.version import __version__
 from txnformat.views.delta_actions import ENTRY_PROPERTY, corrupt_view
 
 __all__ = [
+    "NAME_MAPPING",
     "NOWHERE",
     "VERSION_PROPERTY",
     "Metadata",
@@ -32,6 +33,8 @@ __all__ = [
 
 VERSION_PROPERTY = "txnlog.version"
 """Property of a table: the number of its metadata file. A program that copies the properties into another one has a wrong number there."""
+NAME_MAPPING = "schema.name-mapping.default"
+"""Iceberg's property: which names of columns in files stand for which ids."""
 NOWHERE = "txnlog-read-only://the-table-is-written-by-txnlog-alone"
 """A place that no engine can write to."""
 _READ_ONLY = {
@@ -168,7 +171,7 @@ def properties_of(
     """Return the properties of a version. ``name``: of the topic."""
     return {
         **_READ_ONLY,
-        "schema.name-mapping.default": msgspec.json.encode(mapping).decode(),
+        NAME_MAPPING: msgspec.json.encode(mapping).decode(),
         "txnlog.topic": name,
         VERSION_PROPERTY: str(version),
         ENTRY_PROPERTY: str(entry),

@@ -34,7 +34,8 @@ from txnformat.views.iceberg_metadata import (
     properties_of,
     summary_of,
 )
-from txnformat.views.iceberg_types import iceberg_schema, ids_of
+from txnformat.views.iceberg_names import SCHEMA_PROPERTY, known_columns, moves_names
+from txnformat.views.iceberg_types import iceberg_schema
 from txnformat.views.wanted import Wanted, is_rearranged
 
 __all__ = [
@@ -160,17 +161,20 @@ def next_version(
     new = [one for path, one in paths.items() if path not in files]
     gone = [path for path in files if path not in paths]
     schema = None if known is None else known.schema
+    had = known_columns(topic.schema, known)
     columns = iceberg_schema(
         topic.schema.arrow_schema,
         topic.name,
-        None if schema is None else ids_of(schema.fields),
+        had.ids,
         0 if known is None else known.last_column_id,
+        had.aliases,
+        had.others,
     )
     moved = known is not None and known.location != location
     if known is not None and moved and not rebuild:
         _check_same_place(known.location, location, topic)
     same_schema = schema is not None and schema.fields == columns.fields
-    restated = rebuild or moved or known is None
+    restated = rebuild or moved or known is None or moves_names(known, columns.name_mapping)
     tombstones: list[Gone] = []
     if restated:
         old = base if known is None else known.location.removesuffix("_iceberg")
@@ -186,9 +190,10 @@ def next_version(
         build.snapshot(step, tombstones)
         tombstones = []
     version = table.version + 1
-    metadata = build.metadata(
-        columns.last_id, properties_of(version, entry, topic.name, columns.name_mapping)
-    )
+    properties = properties_of(version, entry, topic.name, columns.name_mapping)
+    if topic.schema.places:
+        properties[SCHEMA_PROPERTY] = str(topic.schema.schema_id)
+    metadata = build.metadata(columns.last_id, properties)
     after = IcebergTable(version, entry, metadata, tuple(build.manifests))
     added = sum(len(step.added) for step in steps)
     return IcebergVersion(tuple(build.objects), encode_metadata(metadata), after, added, len(gone))

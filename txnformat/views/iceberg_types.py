@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ from txnformat.columns.variants import is_variant
 from txnformat.errors import InvalidInputError
 from txnformat.reading.stored_rows import STORED_FIELDS
 
-__all__ = ["IcebergSchema", "Path", "iceberg_schema", "ids_of"]
+__all__ = ["STORED_IDS", "IcebergSchema", "Path", "iceberg_schema", "ids_of", "mapping_of"]
 
 _NAMES: dict[pa.DataType, str] = {
     pa.bool_(): "boolean",
@@ -49,11 +49,17 @@ class IcebergSchema(NamedTuple):
 
 
 def iceberg_schema(
-    schema: pa.Schema, topic: str, known: Mapping[Path, int] | None = None, last_id: int = 0
+    schema: pa.Schema,
+    topic: str,
+    known: Mapping[Path, int] | None = None,
+    last_id: int = 0,
+    aliases: Mapping[str, Sequence[str]] | None = None,
+    others: Sequence[Mapping[str, Any]] = (),
 ) -> IcebergSchema:
     """Return the columns of a topic (canonical types) for Iceberg.
 
-    ``known``: ids that the table has given already; columns keep theirs, and others get ids above ``last_id``.
+    ``known``: ids that the table has given already; columns keep theirs, and others get ids above ``last_id``. ``aliases``: further names of columns in older files.
+    ``others``: the mapping of columns that only older files have.
     Raises InvalidInputError of kind ``unsupported-view-schema``: every column whose type or name Iceberg does not have.
     """
     problems = [problem for field in schema for problem in _problems(field.type, (field.name,))]
@@ -72,12 +78,23 @@ def iceberg_schema(
         )
     ids = _Ids(known or {}, last_id)
     fields = tuple(_field(ids, field, (field.name,)) for field in schema)
-    mapping = [_mapped(one["id"], one["name"], one["type"]) for one in fields]
+    mapping: list[Mapping[str, Any]] = []
+    for one in fields:
+        found = _mapped(one["id"], one["name"], one["type"])
+        mapping.append({**found, "names": [one["name"], *(aliases or {}).get(one["name"], ())]})
+    mapping += others
     # pyiceberg wants every column of a file to have an id, also those that the table does not have.
     mapping += [
         {"field-id": STORED_IDS + number, "names": [name]} for number, name in enumerate(STORED_FIELDS)
     ]
     return IcebergSchema(fields, ids.last, tuple(mapping))
+
+
+def mapping_of(field: pa.Field, last_id: int) -> tuple[Mapping[str, Any], int]:
+    """Return the mapping of a column that a table does not have, with ids above ``last_id``, and the last of these."""
+    ids = _Ids({}, last_id)
+    made = _field(ids, field, (field.name,))
+    return _mapped(made["id"], made["name"], made["type"]), ids.last
 
 
 def ids_of(fields: Any, prefix: Path = ()) -> dict[Path, int]:

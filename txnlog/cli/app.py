@@ -32,6 +32,7 @@ from txnlog.cli import (
     transactions,
     verify,
 )
+from txnlog.cli.altering.command import alter_topic
 from txnlog.cli.doctor.command import doctor
 from txnlog.cli.erasure.command import erase
 from txnlog.cli.exchange.groups import export_group, import_group
@@ -83,7 +84,7 @@ for command in (
     topics.create,
     topics.topics,
     topics.create_topic,
-    topics.alter_topic,
+    alter_topic,
     topics.alter_log,
     topics.describe,
     schema,

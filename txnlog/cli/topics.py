@@ -1,4 +1,4 @@
-"""``create``, ``topics``, ``create-topic``, ``alter-topic``, ``alter-log``, ``describe``, ``offsets``, ``delete-records``, ``delete-topic``, ``rotate-key``, ``upgrade``: a log and its topics."""
+"""``create``, ``topics``, ``create-topic``, ``alter-log``, ``describe``, ``offsets``, ``delete-records``, ``delete-topic``, ``rotate-key``, ``upgrade``: a log and its topics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from txnformat.errors import printable
-from txnlog.cli.exchange.schemas import ABOUT_A_FILE, WAYS_TO_GROW, schema_in, with_schema_format
+from txnlog.cli.exchange.schemas import ABOUT_A_FILE, schema_in, with_schema_format
 from txnlog.cli.options import TOPIC, Duration, Integer, Place, parse_offsets, parse_settings, with_place
 from txnlog.cli.output import Table, counted, instant, plain_values, print_json, say, say_parts
 from txnlog.cli.records.columns import parse_columns
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "alter_log",
-    "alter_topic",
     "create",
     "create_topic",
     "delete_records",
@@ -30,6 +29,7 @@ __all__ = [
     "describe",
     "offsets",
     "rotate_key",
+    "show_topic",
     "topics",
     "upgrade",
 ]
@@ -143,81 +143,7 @@ def create_topic(
         raise click.UsageError(ABOUT_A_FILE)
     with place.open() as log:
         log.create_topic(topic, wanted, key_columns=keys or None, **others)
-        _show_topic(log, topic, as_json)
-
-
-@click.command("alter-topic")
-@click.argument("topic", type=TOPIC)
-@with_place
-@click.option("--partitions", "-p", type=Integer(), help="The new total of partitions: more than now.")
-@click.option(
-    "--add-column",
-    "added",
-    multiple=True,
-    metavar="NAME:TYPE",
-    help="A new column, null in old records; repeat the option.",
-)
-@click.option(
-    "--widen",
-    "widened",
-    multiple=True,
-    metavar="NAME:TYPE",
-    help="A wider type for a column, as in id:int64 for an int32; repeat the option.",
-)
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    callback=parse_settings,
-    help="A setting, as in retention.ms=604800000; repeat the option. The log needs `txnlog upgrade` once before.",
-)
-@click.option("--unset", multiple=True, metavar="NAME", help="A setting to take back; repeat the option.")
-@click.option(
-    "--schema",
-    metavar="FILE",
-    help="A file with a newer schema, as for create-topic: its further columns are added, and its wider types taken.",
-)
-@with_schema_format
-def alter_topic(
-    topic: str,
-    place: Place,
-    partitions: int | None,
-    added: tuple[str, ...],
-    widened: tuple[str, ...],
-    settings: dict[str, int | str],
-    unset: tuple[str, ...],
-    schema: str | None,
-    schema_format: str | None,
-    message: str | None,
-    as_json: bool,
-) -> None:
-    """Let TOPIC grow, or set something of it, in one step: partitions, columns, wider types, settings.
-
-    Existing data is not rewritten. With more partitions, keys go to other partitions than before.
-    """
-    widths = {field.name: field.type for field in parse_columns(widened)} if widened else {}
-    if len(widths) < len(widened):
-        raise click.UsageError("--widen names a column twice")
-    if schema and (added or widened):
-        raise click.UsageError("give either --schema, or --add-column and --widen")
-    if not schema and (schema_format or message):
-        raise click.UsageError(ABOUT_A_FILE)
-    wanted = schema_in(schema, schema_format, message, WAYS_TO_GROW) if schema else None
-    with place.open() as log:
-        changes: Any = {"add_columns": parse_columns(added) if added else None, "widen": widths or None}
-        if wanted is not None:
-            from txnlog.schemas import growth
-
-            changes = growth(log.state.topic(topic).schema, wanted)
-        log.alter_topic(
-            topic,
-            partitions=partitions,
-            **changes,
-            settings=settings or None,
-            unset=unset or None,
-        )
-        _show_topic(log, topic, as_json)
+        show_topic(log, topic, as_json)
 
 
 class _DurationOrOff(Duration):
@@ -316,7 +242,7 @@ def _only(description: LogDescription, topics: tuple[str, ...]) -> LogDescriptio
     return replace(description, topics=tuple(topic for topic in description.topics if topic.name in topics))
 
 
-def _show_topic(log: TxnLog, topic: str, as_json: bool) -> None:
+def show_topic(log: TxnLog, topic: str, as_json: bool) -> None:
     """Show one topic as it is now."""
     description = _only(log.describe(), (topic,))
     if as_json:
@@ -334,6 +260,12 @@ def _show(description: LogDescription) -> None:
             f"KeyColumns: {', '.join(topic.key_columns) or '-'}  TimestampColumn: {topic.timestamp_column or '-'}"
         )
         say(f"Columns: {columns}")
+        if topic.dropped:
+            say(
+                f"Dropped: {', '.join(f'{one.name}:{one.type} (place {one.place})' for one in topic.dropped)}"
+            )
+        if list(topic.places.values()) != list(range(len(topic.places))):
+            say(f"Places: {', '.join(f'{name}={place}' for name, place in topic.places.items())}")
         if topic.settings:
             say(f"Settings: {', '.join(f'{name}={value}' for name, value in topic.settings.items())}")
         if topic.dirty_ratio is not None:
@@ -348,13 +280,18 @@ def _show(description: LogDescription) -> None:
     is_flag=True,
     help="Allow as well that small transactions travel in their entries: one request each.",
 )
-def upgrade(place: Place, embedding: bool, as_json: bool) -> None:
+@click.option(
+    "--columns",
+    is_flag=True,
+    help="Allow as well that columns of topics are renamed and dropped.",
+)
+def upgrade(place: Place, embedding: bool, columns: bool, as_json: bool) -> None:
     """Allow that records are removed from the log (delete-records), and that files are written anew (compact).
 
     From then on, older versions of txnlog can neither read nor write this log: upgrade txnlog first in every process that uses it.
     """
     with place.open() as log:
-        upgraded = log.upgrade(embedding=embedding)
+        upgraded = log.upgrade(embedding=embedding, columns=columns)
     if as_json:
         print_json({"upgraded": upgraded, "features": sorted(log.state.features.reader)})
     else:

@@ -9,7 +9,7 @@ from typing import IO, Any, TypedDict
 import pyarrow as pa
 
 from txnformat.columns.spark_json import from_spark_json
-from txnformat.core.topics.schema import as_topic_schema
+from txnformat.core.topics.schema import TopicSchema, as_topic_schema
 from txnformat.errors import InvalidInputError, NotFoundError, repr_of
 from txnlog.foreign_files import foreign_arrow_schema, open_foreign
 from txnlog.schemas.avro import from_avro, to_avro
@@ -236,6 +236,9 @@ def export_schema(schema: Any, format: str, *, name: str = "Record") -> bytes:
         case SchemaFormat.JSON_SCHEMA:
             return to_json_schema(columns, name).encode()
         case SchemaFormat.PROTOBUF:
+            if isinstance(schema, TopicSchema):
+                places = schema.places_of(schema.schema_id)
+                return to_protobuf(columns, name, places, schema.dropped()).encode()
             return to_protobuf(columns, name).encode()
         case SchemaFormat.SPARK:
             return to_spark(columns).encode()

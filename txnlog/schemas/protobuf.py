@@ -22,7 +22,7 @@ Protobuf has no type for, such as decimals, dates and lists of lists. A list in 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -136,14 +136,19 @@ _KEYS = frozenset({"bool", "int32", "int64", "string"})
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
-def to_protobuf(schema: pa.Schema, name: str) -> str:
+def to_protobuf(
+    schema: pa.Schema, name: str, places: Sequence[int] = (), dropped: Sequence[tuple[int, pa.Field]] = ()
+) -> str:
     """Return a proto3 file with the message of a topic's columns (canonical types).
 
-    The number of a field is the place of its column, beginning with 1: columns are only added, so a number keeps its meaning.
+    The number of a field is the place of its column, beginning with 1, so a number keeps its meaning. ``places``: of the columns, from 0; empty: in their order.
+    ``dropped``: places that are empty, with their columns: numbers that are reserved.
     Raises InvalidInputError of kind ``unsupported-schema``: every column whose type or name Protobuf does not have.
     """
     walk = Walk()
-    lines = list(_message(walk, _message_name(name), schema, "", ""))
+    lines = list(_message(walk, _message_name(name), schema, "", "", [place + 1 for place in places]))
+    if dropped:
+        lines.insert(1, f"  reserved {', '.join(str(place + 1) for place, _ in dropped)};")
     walk.check("Protobuf has no such columns; export as spark, ddl or arrow, which have them all")
     head = ['syntax = "proto3";', ""]
     if any(".google.protobuf.Timestamp" in line for line in lines):
@@ -156,13 +161,15 @@ def _message_name(name: str) -> str:
     return found if _NAME.fullmatch(found) else f"Record{found}"
 
 
-def _message(walk: Walk, name: str, fields: Any, path: str, indent: str) -> Iterator[str]:
-    """Yield the lines of a message."""
+def _message(
+    walk: Walk, name: str, fields: Any, path: str, indent: str, numbers: Sequence[int] = ()
+) -> Iterator[str]:
+    """Yield the lines of a message. ``numbers``: of its fields; empty: from 1 on."""
     fields = list(fields)
     taken = {field.name for field in fields}
     _check_names(walk, fields, path)
     yield f"{indent}message {name} {{"
-    for number, field in enumerate(fields, 1):
+    for number, field in zip(numbers or range(1, len(fields) + 1), fields, strict=True):
         below = f"{path}.{field.name}".lstrip(".")
         struct = _struct_in(field.type)
         message = ""

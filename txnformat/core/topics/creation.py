@@ -60,11 +60,18 @@ def new_topic(
 def check_same_topic(wanted: CreateTopic, found: TopicState) -> None:
     """Raise ConflictError of kind ``topic-exists`` unless a topic is, or began as, the wanted one."""
     same = replace(wanted, topic_id=found.topic_id, directory=found.directory, settings=())
-    fields, _, _ = found.schema.to_json()
+    fields, key_columns, time = found.schema.to_json()
     created = replace(
         found.created, settings=()
     )  # they may be others by now, and are what alter_topic is for
-    if same not in (created, replace(created, partitions=found.partitions, fields=fields)):
+    now = replace(
+        created,
+        partitions=found.partitions,
+        fields=fields,
+        key_columns=key_columns,
+        timestamp_column=time,
+    )
+    if same not in (created, now):
         raise ConflictError(
             "the topic exists already, and differs",
             kind="topic-exists",

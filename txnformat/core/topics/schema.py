@@ -98,6 +98,28 @@ class TopicSchema:
         stays = [before.items() <= after.items() for before, after in pairwise(names)]
         return tuple(() if one else places for one, places in zip(stays, self.places[1:], strict=True))
 
+    def first_names(self) -> list[str]:
+        """Return of each column the name that its place had first. Where an earlier place began with the same one, a NUL and the number of the place follow, which no name has.
+
+        So a sum of rows (:mod:`txnformat.columns.multiset`) stays the same when a column gets another name.
+        """
+        found: dict[int, str] = {}
+        taken: set[str] = set()
+        for number in range(self.schema_id + 1):
+            for place, name in zip(self.places_of(number), self.version(number).names, strict=True):
+                if place not in found:
+                    found[place] = f"{name}\0{place}" if name in taken else name
+                    taken.add(name)
+        return [found[place] for place in self.places_of(self.schema_id)]
+
+    def dropped(self) -> list[tuple[int, pa.Field]]:
+        """Return the places that are empty by now, each with the column that it had last, ascending."""
+        found: dict[int, pa.Field] = {}
+        for number in range(self.schema_id + 1):
+            found |= dict(zip(self.places_of(number), self.version(number), strict=True))
+        left = set(self.places_of(self.schema_id))
+        return sorted((place, field) for place, field in found.items() if place not in left)
+
     def version(self, schema_id: int) -> pa.Schema:
         """Return the columns of a version, up to this one."""
         return (*self.earlier, self.arrow_schema)[schema_id]
