@@ -285,6 +285,10 @@ FORMS: dict[str, tuple[Operation, ...]] = {
         AlterTopic(UUID, 1, 0, settings=(TopicSetting("größe", "text"), TopicSetting("retention.ms", -1)), intent=1),
         AlterTopic(UUID, 1, 0, settings=()),
     ),
+    "topic_places": (
+        AlterTopic(UUID, 1, 1, FIELDS, places=(0, 3)),
+        AlterTopic(UUID, 2, 999, FIELDS, 1, settings=(), places=(7, 2_147_483_647)),
+    ),
     "app_version_topics": (AppVersion("spark-stream", "größe", 3, topics=(OTHER, UUID)), AppVersion("spark-stream", "x", 0, 1)),
     "join_group": (JoinGroup(group="readers", generation=3, member="größe", session_timeout_ms=45_000), JoinGroup(group="re.ad-ers_", generation=BIG, member=None, session_timeout_ms=0, intent=1)),
     "commit_offsets": (

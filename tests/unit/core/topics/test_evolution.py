@@ -7,26 +7,23 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from txnformat.core.assemble import Assembled, assemble
+from tests.unit.core.topics.evolution_steps import LOG_ID, after, committed, refusal
 from txnformat.core.decide import decide
 from txnformat.core.entry import sha256_hex
 from txnformat.core.fold import apply
 from txnformat.core.intents import (
-    Action,
     AllocateIds,
     ChangeTopic,
     Done,
     Included,
     Intent,
     ProducerRef,
-    Rejected,
     Write,
 )
 from txnformat.core.invariants import check_state, check_whole
 from txnformat.core.operation_codec import decode_operation, encode_operation
 from txnformat.core.operations import AlterTopic, Append, Checkpoint, CreateTopic
 from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot, state_digest
-from txnformat.core.state import LogState
 from txnformat.core.topics.evolution import as_change, evolve, next_version
 from txnformat.core.topics.schema import TopicSchema, conform, fields_to_json
 from txnformat.errors import ConflictError, CorruptDataError, InvalidInputError, NotFoundError
@@ -36,7 +33,6 @@ from txnformat.persistent import replace
 from txnlog_testing.strategies import make_append
 
 TOPIC_ID = "9a6f2a90-8a35-4a63-9d1b-1b8a1f8a2c33"
-LOG_ID = "0a8b4b7e-46a4-4d0f-9c3b-3f3e1f0f5a11"
 FIRST = pa.schema(
     [
         pa.field("id", pa.int32()),
@@ -51,30 +47,6 @@ TOPIC = CreateTopic(
     TOPIC_ID, "orders", topic_directory("orders", TOPIC_ID), 2, tuple(fields_to_json(FIRST)), ("id",), "at"
 )
 GROWN = ChangeTopic(TOPIC_ID, 4, (pa.field("note", pa.string()),), (("small", pa.int64()),))
-
-
-def committed(state: LogState, action: Action) -> Assembled:
-    intent = Intent(f"intent {state.entry + 1}", state.entry + 1, action)
-    return assemble(state, [intent], store_time_ms=1_700_000_000_000, write_id="write")
-
-
-def after(*actions: Action) -> LogState:
-    """Return the state after entries of one action each, with every check on the way."""
-    state = LogState(LOG_ID, entry_sha256=sha256_hex(b"format"))
-    for action in actions:
-        assembled = committed(state, action)
-        assert assembled.entry is not None, assembled.verdicts
-        folded = apply(state, assembled.entry, assembled.sha256)
-        assert check_state(state, assembled.entry, folded) == []
-        assert check_whole(folded) == []
-        state = folded
-    return state
-
-
-def refusal(state: LogState, action: Action) -> Any:
-    verdict = decide(state, Intent("one more", state.entry + 1, action))
-    assert isinstance(verdict, Rejected)
-    return verdict.error
 
 
 # --- what a user asks for --------------------------------------------------------------------------------------------
