@@ -125,6 +125,19 @@ def _evolved(root: Path) -> TxnLog:
     return log
 
 
+def _renamed(root: Path) -> TxnLog:
+    """Columns with other names, one that went, and one that came under the name of that: old files have other values under it."""
+    log = _aborted(root)
+    log.upgrade(columns=True)
+    log.alter_topic("t", rename={"text": "label", "n": "number"}, drop=["raw", "real"])
+    log.alter_topic("t", add_columns=[pa.field("raw", pa.binary()), pa.field("text", pa.string())])
+    columns = {"n": "number", "text": "label", "at": "at", "price": "price", "day": "day"}
+    some = [row(n) for n in range(600, 610)]
+    made = [{new: one[old] for old, new in columns.items()} | {"raw": b"new", "text": "new"} for one in some]
+    write(log, made)
+    return log
+
+
 def _nested(root: Path) -> TxnLog:
     inner = pa.struct([("a", pa.int64()), ("b", pa.list_(pa.string()))])
     schema = pa.schema(
@@ -169,6 +182,7 @@ CASES: dict[str, Callable[[Path], TxnLog]] = {
     "compacted": _compacted,
     "evolved schema": _evolved,
     "nested": _nested,
+    "renamed columns": _renamed,
     "trimmed inside a file": _trimmed,
 }
 

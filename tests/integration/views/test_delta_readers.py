@@ -20,7 +20,7 @@ def test_a_published_topic_is_read_as_the_snapshot_at_its_entry(
     table = log.published_tables()["t"]
     assert (table.entry, table.version) == (report.entry, 0)
     assert READERS[reader](table) == expected(log, table)
-    write_more = case not in ("nested", "evolved schema")
+    write_more = case not in ("nested", "evolved schema", "renamed columns")
     if write_more:
         write(log, [row(n) for n in range(900, 910)])
         write(log, [row(n) for n in range(910, 920)], commit=False)
