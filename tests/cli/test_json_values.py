@@ -73,6 +73,11 @@ maintain retention
 maintain erasures
 maintain all
 upgrade
+upgrade --columns
+alter-topic jobs --add-column note:string
+alter-topic jobs --rename-column note=text
+alter-topic jobs --drop-column text
+describe jobs
 alter-log --truncate-older-than 30d
 maintain subscriptions
 compact --dry-run

@@ -276,11 +276,11 @@ class RenamedLog:
         names = [one.name for one in columns]
         wanted = self.expected(columns, self.rows)
         fresh = TxnLog.open(self.log.store)
+        condition, keep = self.condition()
         for log in (self.log, fresh):
             log.refresh()
             assert log.read("t").schema.equals(self.schema)
             assert log.read("t", columns=names).read_all().to_pylist() == wanted, names
-            condition, keep = self.condition()
             found = log.read("t", columns=names, where=condition).read_all().to_pylist()
             assert found == self.expected(columns, self.rows, keep), condition
         assert fresh.dataset("t", columns=names).to_table().to_pylist() == wanted

@@ -193,7 +193,7 @@ def test_a_stream_that_runs_on_does_not_take_one_column_for_another(
     )
     try:
         while not (tmp_path / "out" / "_spark_metadata" / "0").exists():
-            assert not query.awaitTermination(0.05), query.exception()
+            assert not query.awaitTermination(1), query.exception()
         old.alter_topic("t", drop=["note"])
         old.alter_topic("t", add_columns=[pa.field("note", pa.string())])
         send(old, [{"id": 4, "x": 2.0, "note": "new"}])
@@ -215,7 +215,7 @@ def test_a_layout_is_shared_by_topics_with_the_same_places_only(old: TxnLog, pat
         ("t", {"rename": {"x": "y"}}),
         ("u", {"drop": ["x"], "add_columns": [pa.field("y", pa.float64())]}),
     ):
-        old.alter_topic(topic, **change)  # type: ignore[arg-type]
+        old.alter_topic(topic, **change)
     frame = StructType().add("topic", "string").add("id", "long").add("note", "string").add("y", "double")
     plan = plan_write(parse_write_options({"path": path}, frame.names), frame)
     known = pickle.loads(pickle.dumps(plan)).routes.known
