@@ -117,6 +117,10 @@ class Read:
     def __init__(self, plan: ReadPlan, asked: pa.Schema, files: OpenFiles, resolver: Resolver) -> None:
         (part,) = plan.partitions
         self.asked = asked
+        schema = plan.topic.schema
+        places = dict(zip(schema.arrow_schema.names, schema.places_of(schema.schema_id), strict=True))
+        self.places = [places.get(name) for name in asked.names]
+        """The place of each column; None: a metadata column."""
         self.weight = 0
         """Compressed bytes of the chunk that is begun, as far as they are in memory at a time; 0 when none is."""
         self._plan = plan
@@ -375,7 +379,7 @@ class Fetcher:
                     filling.drained[one.key] = state.partitions.get(one.key)
                     return
                 one.read = read
-            elif filling.schema is not None and not filling.schema.equals(one.read.asked):
+            elif filling.schema is not None and not filling.is_of(one.read):
                 return  # the topic has changed: its newer records come in a batch of their own
             elif not one.read.weight and (
                 self._files.opened_bytes - opened > FILES_BYTES_MAX // 2
@@ -386,7 +390,7 @@ class Fetcher:
                 self._begun.add(one.key)
                 taken = one.read.take(filling.room)
                 if taken is not None:
-                    filling.add(one, taken, one.read.asked)
+                    filling.add(one, taken, one.read)
             filling.positions[one.key] = one.read.offset
 
     def _may_begin(self, read: Read, assigned: Turns, filling: _Filling) -> bool:
@@ -437,14 +441,19 @@ class _Filling:
         """Whether a partition waits for memory."""
         self.topic_id: str | None = None
         self.schema: pa.Schema | None = None
+        self._places: list[int | None] = []
         self._size = 0
 
     @property
     def is_full(self) -> bool:
         return not self.room or self._size >= BATCH_BYTES_MAX
 
-    def add(self, one: Assigned, records: pa.RecordBatch, schema: pa.Schema) -> None:
-        self.topic_id, self.schema = one.key.topic_id, schema
+    def is_of(self, read: Read) -> bool:
+        """Return whether the records of a read have the columns of the batch; others may have the same names."""
+        return read.asked.equals(self.schema) and read.places == self._places
+
+    def add(self, one: Assigned, records: pa.RecordBatch, read: Read) -> None:
+        self.topic_id, self.schema, self._places = one.key.topic_id, read.asked, read.places
         self.parts.append(records)
         self.served[one.key] = None
         self.room -= records.num_rows

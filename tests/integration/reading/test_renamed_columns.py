@@ -136,6 +136,28 @@ def test_a_consumer_that_reads_again_has_the_columns_of_now(log: TxnLog) -> None
         assert polled(consumer)[:4] == NOW
 
 
+def test_a_batch_of_a_consumer_has_no_two_columns_of_one_name() -> None:
+    """Of one partition records are planned already when the column is dropped; those of the other one come in a batch of their own."""
+    log = TxnLog.create(MemoryStore())
+    log.upgrade(columns=True)
+    log.create_topic("t", pa.schema([("id", pa.int64()), ("note", pa.string())]), partitions=2)
+    for partition in range(2):
+        with Producer(log) as producer:
+            producer.send("t", [{"id": n, "note": "old"} for n in range(3)], partition=partition)
+    with Consumer(log) as consumer:
+        consumer.subscribe(["t"])
+        first = consumer.poll(0, max_records=1)
+        assert first is not None
+        another_note(log)
+        batches = []
+        while (batch := consumer.poll(0)) is not None:
+            batches.append(batch)
+    assert [set(batch.column("note").to_pylist()) for batch in batches if batch.num_rows == 3] == [{None}]
+    assert all(len(set(batch.column("note").to_pylist())) == 1 for batch in batches)
+    assert sum(batch.num_rows for batch in batches) == 5
+    log.close()
+
+
 def test_columns_that_change_their_names_keep_their_values(log: TxnLog) -> None:
     log.alter_topic("t", rename={"id": "key", "x": "id_was"})
     log.alter_topic("t", rename={"note": "x", "id_was": "id"})
