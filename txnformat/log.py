@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -344,18 +345,8 @@ class TxnLog(LogReads):
             Kind ``unknown-topic``.
         """
         seen = self.refresh().topic(name)
-        change = as_change(
-            seen.topic_id,
-            partitions,
-            add_columns,
-            widen,
-            settings,
-            unset,
-            rename,
-            drop,
-            seen.schema.schema_id,
-        )
-        self.committer.commit(self.committer.intend(change))
+        change = as_change(seen.topic_id, partitions, add_columns, widen, settings, unset, rename, drop)
+        self.committer.commit(self.committer.intend(replace(change, schema_id=seen.schema.schema_id)))
         return self.committer.state.topic_of(change.topic_id, "the alteration")
 
     def alter(self, *, truncate_older_than: datetime.timedelta | None) -> LogState:

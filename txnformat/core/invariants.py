@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain, pairwise
-from typing import Any
 
 from txnformat.core.app_versions.state import NO_VERSION
 from txnformat.core.entry import CommitEntry
@@ -41,10 +40,10 @@ from txnformat.core.operations import (
 )
 from txnformat.core.records.invariants import check_partition, check_partition_step
 from txnformat.core.records.state import Transaction
-from txnformat.core.state import INTENT_WINDOW_ENTRIES, LogState, TopicState
+from txnformat.core.state import INTENT_WINDOW_ENTRIES, LogState
 from txnformat.core.subscriptions.invariants import check_subscriptions, check_subscriptions_step
 from txnformat.core.subscriptions.operations import Ack
-from txnformat.core.topics.schema import fields_from_json
+from txnformat.core.topics.invariants import check_versions, versions_of
 from txnformat.core.transactions.state import UNDECIDED, TransactionalIdState, TransactionStatus
 from txnformat.types import NO_PRODUCER, TopicPartition
 
@@ -63,7 +62,7 @@ INVARIANTS: dict[str, str] = {
     "I10": "Sequences of one (producer id, epoch) in a partition are contiguous from 0; its window ends at the last.",
     "I11": "Application versions grow.",
     "I12": "An intent id is in the window once, and the window is that of the last entries.",
-    "I13": "Topics only grow until they are deleted: partitions and versions of the schema are added, the rest stays; names and ids are unique.",
+    "I13": "Topics only grow until they are deleted: partitions and versions of the schema are added, the rest stays; a place of a column is one column for ever; names and ids are unique.",
     "I14": "An extent's records are in exactly one of a file and a table, and the state has it.",
     "I15": "Sealed segments tile [listed end, sealed end); the sealed end is at most the LSO and never goes back.",
     "I16": "A transaction appends or stages; what is staged has its files and tables, and sequences from 0 without gaps.",
@@ -118,7 +117,7 @@ def check_whole(state: LogState) -> list[str]:
         if topic is None or not 0 <= key.partition < topic.partitions:
             problems.append(f"I13 {_name(key)}: there is no such partition")
     for topic in state.topics.values():
-        problems += _check_versions(topic)
+        problems += check_versions(topic)
     problems += _check_ids(state)
     problems += check_groups(state)
     problems += check_subscriptions(state)
@@ -402,70 +401,14 @@ def _check_topics_step(before: LogState, entry: CommitEntry, after: LogState) ->
         wanted = (now.partitions, now.schema_id) if now else before_it
         if (new.partitions, new.schema.schema_id) != wanted or new.name != new.created.name:
             yield f"I13 topic {topic_id}: it is {new.partitions, new.schema.schema_id}, expected {wanted}"
-        if wanted < before_it or (old and _versions(new)[: len(_versions(old))] != _versions(old)):
+        if wanted < before_it or (old and versions_of(new)[: len(versions_of(old))] != versions_of(old)):
             yield f"I13 topic {topic_id}: it has shrunk, or an older version has changed"
-        yield from _check_versions(new)
+        yield from check_versions(new)
     for operation in entry.operations:
         if isinstance(operation, Append | Stage) and operation.topic_id in after.topics:
             newest = max((file.schema_id for file in operation.files), default=0)
             if newest > after.topics[operation.topic_id].schema.schema_id:
                 yield f"I13 topic {operation.topic_id}: a file has its schema {newest}, which is not there"
-
-
-_WIDER = {
-    "int8": ("int16", "int32", "int64"),
-    "int16": ("int32", "int64"),
-    "int32": ("int64",),
-    "float": ("double",),
-}
-
-
-def _versions(topic: TopicState) -> tuple[Any, ...]:
-    return (*topic.schema.earlier, topic.schema.arrow_schema)
-
-
-def _check_versions(topic: TopicState) -> _Problems:
-    """I13: a topic has no fewer partitions than it began with, every version can hold what it has of the one before, and a place is one column for ever."""
-    versions, schema = _versions(topic), topic.schema
-    all_places = [schema.places_of(number) for number in range(len(versions))]
-    place_of = dict(zip(versions[-1].names, all_places[-1], strict=True))
-    keys = {place_of[name] for name in schema.key_columns}
-    needed = keys if schema.timestamp_column is None else keys | {place_of[schema.timestamp_column]}
-    if topic.partitions < topic.created.partitions or not versions[0].equals(
-        fields_from_json(list(topic.created.fields))
-    ):
-        yield f"I13 topic {topic.topic_id}: it is not what was created"
-    free = 0
-    for (earlier, later), (old_places, new_places) in zip(
-        pairwise(versions), pairwise(all_places), strict=True
-    ):
-        free = max(free, 1 + max(old_places))
-        before = dict(zip(old_places, earlier, strict=True))
-        after = dict(zip(new_places, later, strict=True))
-        changed = [
-            (old, after[place])
-            for place, old in before.items()
-            if place in after
-            and not old.type.equals(after[place].type)
-            and (place in keys or not _holds(old, after[place]))
-        ]
-        made = sorted(after.keys() - before.keys())
-        has_names = not schema.places and any(
-            place not in after or after[place].name != old.name for place, old in before.items()
-        )
-        is_ordered = list(after) == sorted(after) and made == list(range(free, free + len(made)))
-        if changed or has_names or not is_ordered or not needed <= after.keys() or after == before:
-            yield f"I13 topic {topic.topic_id}: a schema does not follow from the one before: {changed}"
-
-
-def _holds(old: Any, new: Any) -> bool:
-    """Return whether the type of a column can hold the values of the type that it had before."""
-    if str(new.type) in _WIDER.get(str(old.type), ()):
-        return True
-    if not (str(old.type).startswith("decimal128(") and str(new.type).startswith("decimal128(")):
-        return False
-    whole_old, whole_new = old.type.precision - old.type.scale, new.type.precision - new.type.scale
-    return bool(whole_new >= whole_old and new.type.scale >= old.type.scale)
 
 
 def _check_window_step(before: LogState, entry: CommitEntry, after: LogState) -> _Problems:

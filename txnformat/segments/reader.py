@@ -125,7 +125,7 @@ class SegmentFileReader:
                 [f"there is no column {repr_of(name)}" for name in unknown], kind="unknown-column"
             )
         self.check_row_groups(row_groups)
-        # What is known of them is kept by this object.
+        # Facts about them are kept by this object.
         stored = tuple(self.columns.names[name] for name in columns)
         return SegmentRead(self, row_groups, stored, tuple(columns), batch_rows_max)
 

@@ -25,7 +25,7 @@ DROPPED_IDS = STORED_IDS + 1_000
 
 
 class KnownColumns(NamedTuple):
-    """What a table has of a topic's columns, by the names of the topic's newest version."""
+    """The columns of a topic as a table has them, by the names of the topic's newest version."""
 
     ids: Mapping[Path, int]
     """Ids that the table has given."""

@@ -216,7 +216,8 @@ def plain() -> Iterator[TxnLog]:
 
 @pytest.mark.parametrize("buffer", ["auto", "inline", "deferred"])
 @pytest.mark.parametrize("flush", [False, True])
-def test_rows_that_wait_are_written_by_place(plain: TxnLog, buffer: str, flush: bool) -> None:
+@pytest.mark.parametrize("grows", [False, True])
+def test_rows_that_wait_are_written_by_place(plain: TxnLog, buffer: str, flush: bool, grows: bool) -> None:
     """They were sent under names that are others at the commit, or were distributed anew since."""
     other = TxnLog.open(plain.store)
     with Producer(plain, "p", buffer=buffer, linger_ms=3_600_000) as producer:
@@ -227,7 +228,7 @@ def test_rows_that_wait_are_written_by_place(plain: TxnLog, buffer: str, flush: 
             producer.flush()
         another_note(other)
         other.alter_topic("t", rename={"id": "key"})
-        other.alter_topic("t", rename={"x": "id"})
+        other.alter_topic("t", rename={"x": "id"}, partitions=7 if grows else None)
         plain.refresh()
         producer.send("t", [{"key": 3, "note": "new", "id": 30}])
         with pytest.raises(InvalidInputError) as caught:

@@ -82,7 +82,7 @@ class TopicRow(Struct, frozen=True, gc=False, omit_defaults=True):
     settings: tuple[TopicSetting, ...] | None = None
     """The settings. If None, those that the topic was created with."""
     places: tuple[tuple[Int32, ...], ...] = ()
-    """Of each of ``schemas`` what its ``alter_topic`` said. If empty, none of them said any."""
+    """Places that the ``alter_topic`` of each of ``schemas`` said. If empty, no version said any."""
 
 
 class StartRow(Struct, frozen=True, gc=False):

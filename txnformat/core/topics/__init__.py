@@ -2,7 +2,7 @@
 
 * ``schema``: the columns of a topic, its key and its time. Start reading here.
 * ``settings``: the settings of topics, each declared once; ``cleanup`` and ``filters`` give two of them their meaning.
-* ``creation``: a topic that is to be created, compared with one that exists; ``evolution``: how a topic may change.
+* ``creation``: a topic that is to be created, compared with one that exists; ``evolution``: how a topic may change; ``renaming``: which columns may get other names, or go.
 
 May import: the shared modules of ``core``, and the modules below ``core``.
 """

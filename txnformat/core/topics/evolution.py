@@ -94,9 +94,8 @@ def as_change(
     unset: object = None,
     rename: object = None,
     drop: object = None,
-    schema_id: int | None = None,
 ) -> ChangeTopic:
-    """Return the change that a user describes; whether the topic can take it is for :func:`evolve` to say. ``schema_id``: the version that the user has seen.
+    """Return the change that a user describes; whether the topic can take it is for :func:`evolve` to say.
 
     Raises InvalidInputError of kind ``invalid-alter`` about everything that is of the wrong kind.
     """
@@ -139,9 +138,7 @@ def as_change(
     both = sorted({one.name for one in wanted} & set(names))
     if both:
         raise _invalid([f"{name} is to be set and unset" for name in both])
-    return ChangeTopic(
-        topic_id, partitions, tuple(added), wider, wanted, tuple(names), pairs, dropped, schema_id
-    )
+    return ChangeTopic(topic_id, partitions, tuple(added), wider, wanted, tuple(names), pairs, dropped)
 
 
 def evolve(

@@ -88,7 +88,7 @@ class TopicSchema:
         return 1 + max(max(self.places_of(number)) for number in range(self.schema_id + 1))
 
     def stated_places(self) -> tuple[tuple[int, ...], ...]:
-        """Return of each version after the first what its ``alter_topic`` said of places. Empty: none of them said any."""
+        """Return the places that the ``alter_topic`` of each version after the first said. Empty: no version said any."""
         if not self.places:
             return ()
         names = [
@@ -99,7 +99,7 @@ class TopicSchema:
         return tuple(() if one else places for one, places in zip(stays, self.places[1:], strict=True))
 
     def first_names(self) -> list[str]:
-        """Return of each column the name that its place had first. Where an earlier place began with the same one, a NUL and the number of the place follow, which no name has.
+        """Return the name that the place of each column had first. Where an earlier place began with the same one, a NUL and the number of the place follow, which no name has.
 
         So a sum of rows (:mod:`txnformat.columns.multiset`) stays the same when a column gets another name.
         """
