@@ -142,6 +142,7 @@ def test_rows_of_an_earlier_version_are_carried_to_this_one_by_place() -> None:
         (["a", "b"], {"b": "b"}, ["b", "c"], True),
         (["a", "b"], {"b": "b"}, ["b", "a"], False),
         (["a", "b"], {"b": "b"}, ["b", "A"], False),
+        (["A", "b"], {"b": "b"}, ["b", "a"], False),
         (["a", "b"], {"A": "a", "b": "b"}, ["A"], False),
     ],
 )
@@ -304,7 +305,7 @@ def test_an_operation_says_places_where_names_change_and_only_there() -> None:
         {"places": (0, 1, 2, 3)},
         {"places": (1, 2, 3, 4)},
         {"places": (0, 1, 2, 4)},
-        {"places": (0, 2, 3, 4), "fields": None, "schema_id": 0},
+        {"places": (0, 2, 3, 4), "fields": None, "schema_id": 0, "partitions": 3},
         {"places": (0, 1, 2, 3), "fields": tuple(fields_to_json(FIRST))},
         {"places": (0, 1, 2, 3, 4), "fields": tuple(fields_to_json(pa.schema([*FIRST, TEXT])))},
     ],
@@ -319,13 +320,17 @@ def test_places_that_no_correct_writer_states_are_corrupt(wrong: dict[str, Any])
         apply(state, replace(entry, operations=(replace(OPERATION, **wrong),)), "0" * 64)
 
 
-def test_places_in_a_log_without_the_feature_are_corrupt() -> None:
-    entry = committed(after(TOPIC, ON), DROPPED).entry
+@pytest.mark.parametrize("is_on", [False, True])
+def test_places_in_a_log_without_the_feature_are_corrupt(is_on: bool) -> None:
+    state = after(TOPIC, ON) if is_on else after(TOPIC)
+    entry = committed(state, ChangeTopic(TOPIC_ID, add=(TEXT,))).entry
     assert entry is not None
-    state = after(TOPIC, ChangeTopic(TOPIC_ID, 3), ChangeTopic(TOPIC_ID, 4))
-    wrong = replace(entry, operations=(replace(OPERATION, partitions=4),), entry=state.entry + 1)
-    with pytest.raises(CorruptDataError):
-        apply(state, wrong, "0" * 64)
+    changed = replace(entry, operations=(OPERATION,))
+    if is_on:
+        assert apply(state, changed, "0" * 64).topic("orders").schema.schema_id == 1
+    else:
+        with pytest.raises(CorruptDataError, match="altered in a way that is not allowed"):
+            apply(state, changed, "0" * 64)
 
 
 @pytest.mark.parametrize("type_", [pa.int64(), pa.string()])
