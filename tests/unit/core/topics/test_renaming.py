@@ -342,6 +342,36 @@ def test_a_renamed_column_keeps_its_type_or_gets_a_wider_one(type_: pa.DataType)
     assert next_version(schema, key, (0, 1, 2, 3)) is None
 
 
+THREE = pa.schema([(name, pa.int8()) for name in "abc"])
+
+
+@pytest.mark.parametrize(
+    ("names", "places", "follows"),
+    [
+        ("axc", (0, 1, 2), True),
+        ("acd", (0, 2, 3), True),
+        ("b", (1,), False),
+        ("bc", (1, 2), False),
+        ("ab", (0, 1), True),
+        ("acb", (0, 2, 1), False),
+        ("axy", (0, 1, 1), False),
+        ("abcx", (0, 1, 2, 2), False),
+        ("abd", (0, 1, 4), False),
+        ("abde", (0, 1, 4, 3), False),
+    ],
+)
+def test_places_ascend_and_keep_the_key(names: str, places: tuple[int, ...], follows: bool) -> None:
+    fields = fields_to_json(pa.schema([(name, pa.int8()) for name in names]))
+    found = next_version(TopicSchema(THREE, ("a",)), fields, places)
+    assert (found is not None) is follows
+
+
+def test_the_timestamp_column_stays() -> None:
+    fields = fields_to_json(FIRST.remove(3))
+    assert next_version(TopicSchema(FIRST, ("id",), "at"), fields, (0, 1, 2)) is None
+    assert next_version(TopicSchema(FIRST, ("id",)), fields, (0, 1, 2)) is not None
+
+
 def test_a_snapshot_keeps_places() -> None:
     state = after(TOPIC, ON, RENAMED, ChangeTopic(TOPIC_ID, 4), DROPPED, AGAIN)
     data = encode_snapshot(state)
