@@ -257,7 +257,11 @@ def test_keys_stay_where_they_are_when_their_column_gets_another_name(plain: Txn
 
 
 def test_only_the_latest_record_of_a_key_stays_whatever_the_key_is_called(plain: TxnLog) -> None:
-    settings = {"cleanup.policy": "compact", "min.compaction.lag.ms": 0, "min.cleanable.dirty.ratio": "0"}
+    settings: dict[str, int | str] = {
+        "cleanup.policy": "compact",
+        "min.compaction.lag.ms": 0,
+        "min.cleanable.dirty.ratio": "0",
+    }
     plain.create_topic(
         "keys", pa.schema([("k", pa.string()), ("gone", pa.bool_()), ("v", pa.int64())]),
         key_columns=["k"], settings={**settings, "tombstone.column": "gone", "delete.retention.ms": 0},
