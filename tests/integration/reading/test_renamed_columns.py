@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from txnformat.core import state
 from txnformat.reading import dataset
 from txnformat.store.memory import MemoryStore
 from txnlog import ConflictError, Consumer, InvalidInputError, Producer, TxnLog, UnsupportedFeatureError
@@ -362,6 +363,17 @@ def test_names_do_not_change_before_the_log_is_upgraded() -> None:
     assert not log.upgrade(columns=True)
     log.alter_topic("t", drop=["note"])
     log.close()
+
+
+def test_a_client_that_does_not_know_places_refuses_the_log_by_the_name_of_the_feature(
+    plain: TxnLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = state.KNOWN_FEATURES
+    monkeypatch.setattr(state, "KNOWN_FEATURES", type(known)(*(names - {"columns-1"} for names in known)))
+    with pytest.raises(UnsupportedFeatureError) as caught:
+        TxnLog.open(plain.store)
+    assert caught.value.values["features"] == ["columns-1"]
+    monkeypatch.undo()
 
 
 def test_a_description_has_the_places_and_what_was_dropped(plain: TxnLog) -> None:
