@@ -203,3 +203,7 @@ def main() -> NoReturn:
     # Python's own end is left out: a thread of Arrow that lets go of a Python object just then would abort the process
     # (status 134) after all the work is done.
     os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from txnformat.errors import printable
+from txnlog.cli.ending import asked
 from txnlog.cli.exchange.schemas import ABOUT_A_FILE, WAYS_TO_GROW, schema_in, with_schema_format
 from txnlog.cli.options import TOPIC, Duration, Integer, Place, parse_offsets, parse_settings, with_place
 from txnlog.cli.output import Table, counted, instant, plain_values, print_json, say, say_parts
@@ -476,5 +477,5 @@ def _ask_for_name(topic: str, partitions: int) -> None:
     what = f"deletes topic {printable(topic)} with {counted(partitions, 'partition')} for good"
     if sys.stdin is None or not sys.stdin.isatty():
         raise click.UsageError(f"this {what}: add --yes to do it")
-    if click.prompt(f"This {what}. Type its name to go on", err=True) != topic:
+    if asked(lambda: click.prompt(f"This {what}. Type its name to go on", err=True)) != topic:
         raise click.UsageError("that is not the name of the topic; nothing was deleted")
