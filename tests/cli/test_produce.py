@@ -133,7 +133,13 @@ BAD = [
     ('{"id":1}\nnot json\n', [], "line 2: not JSON"),
     ('{"id":1}\n[1]\n', [], "line 2: [1] is not an object"),
     ('{"id":"1"}\n', [], "line 1, column 'id': '1' is not a value of int64"),
-    ('{"id":true}\n', [], "line 1, column 'id': True is not a value of int64"),
+    ('{"id":true}\n', [], "line 1, column 'id': true is not a value of int64"),
+    (
+        '{"id":{"a":[null,false,"x",1.5]}}\n',
+        [],
+        """column 'id': {"a": [null, false, "x", 1.5]} is not a value of int64""",
+    ),
+    ("null\n", [], "line 1: null is not an object with the topic's columns"),
     ('{"id":1.0}\n', [], "line 1, column 'id': 1.0 is not a value of int64"),
     (
         '{"id":9223372036854775808}\n',
@@ -141,7 +147,7 @@ BAD = [
         "column 'id': 9223372036854775808 is not a value of int64: out of range",
     ),
     ('\n{"amount":"1"}\n', [], "line 2, column 'amount': '1' is not a value of double"),
-    ('{"amount":1e999}\n', [], "column 'amount': inf is not a value of double: out of range"),
+    ('{"amount":1e999}\n', [], "column 'amount': Infinity is not a value of double: out of range"),
     ('{"amount":' + "9" * 400 + "}\n", [], "is not a value of double: out of range"),
     ('{"id":1,"id":2}\n', [], "line 1: 'id' appears twice"),
     ('{"note":"\\ud800"}\n', [], "line 1, column 'note'"),
