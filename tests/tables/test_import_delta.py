@@ -20,7 +20,7 @@ from deltalake import DeltaTable, write_deltalake
 from txnformat.errors import InvalidInputError, NotFoundError, ProducerFencedError, TxnLogError
 from txnformat.store.local import LocalStore
 from txnformat.store.requests import RequestKind
-from txnlog import Producer, TxnLog
+from txnlog import NotFoundError, Producer, TxnLog
 from txnlog.tables import import_delta
 from txnlog.tables.importing import TableProgress
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore, SimulatedCrash
@@ -87,6 +87,17 @@ def test_it_follows_until_it_is_stopped(tmp_path: Path) -> None:
     report = import_delta(log, table, "t", follow=True, poll_ms=1, progress=more, stop=stop)
     assert (report.rows, report.commits, report.position) == (6, 5, {"version": 4})
     assert _ids(log) == [1, 2, 3, 4, 5, 6]
+
+
+def test_following_ends_when_the_log_is_gone(tmp_path: Path) -> None:
+    table, log = _table(tmp_path / "table"), TxnLog.create(tmp_path / "log")
+
+    def moved(at: TableProgress) -> None:
+        (tmp_path / "log").rename(tmp_path / "aside")
+
+    with pytest.raises(NotFoundError) as refused:
+        import_delta(log, table, "t", follow=True, poll_ms=1, progress=moved)
+    assert refused.value.kind == "log-gone"
 
 
 def test_values_of_partitions_are_the_same_from_a_snapshot_and_from_a_commit(tmp_path: Path) -> None:

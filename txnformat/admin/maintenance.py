@@ -357,6 +357,8 @@ class Upkeep:
         try:
             return self.once()
         except (StorageError, ConflictError, CommitStateUnknownError) as error:
+            if error.kind == "log-replaced":
+                raise
             self.failure = error
             self._failures += 1
             return None

@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -178,6 +177,7 @@ def everything(
     if watch is not None and watch < 1:
         raise click.UsageError("--watch takes at least 1 second")
     from txnformat.admin.maintenance import Upkeep
+    from txnformat.client.identity import Identity, check_still_there
 
     stop = threading.Event()
     if watch is not None:
@@ -186,7 +186,15 @@ def everything(
     if metrics_file is not None:
         _check_folder(metrics_file)
     with place.open() as log:
-        upkeep = Upkeep(partial(log.maintain, truncate_older_than=truncate_older_than), log.committer.clock)
+        identity = Identity(log.committer)
+
+        def maintain() -> MaintenanceReport:
+            with identity.explaining():
+                if watch is not None:
+                    check_still_there(log.committer)
+                return log.maintain(truncate_older_than=truncate_older_than)
+
+        upkeep = Upkeep(maintain, log.committer.clock)
         while True:
             report = upkeep.round() if watch is not None else upkeep.once()
             if report is not None:
