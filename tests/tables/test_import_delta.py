@@ -20,7 +20,7 @@ from deltalake import DeltaTable, write_deltalake
 from txnformat.errors import InvalidInputError, NotFoundError, ProducerFencedError, TxnLogError
 from txnformat.store.local import LocalStore
 from txnformat.store.requests import RequestKind
-from txnlog import NotFoundError, Producer, TxnLog
+from txnlog import Producer, TxnLog
 from txnlog.tables import import_delta
 from txnlog.tables.importing import TableProgress
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore, SimulatedCrash
