@@ -17,7 +17,7 @@ import click
 from txnformat.errors import InvalidInputError
 from txnlog.cli.ending import dry_run_option
 from txnlog.cli.failures import CORRUPT
-from txnlog.cli.options import TOPIC, Duration, Integer, Place, with_place
+from txnlog.cli.options import TOPIC, Bytes, Duration, Integer, Milliseconds, Place, with_place
 from txnlog.cli.output import Table, counted, instant, print_json, say, show_lines
 from txnlog.cli.progress import progress
 
@@ -147,9 +147,8 @@ SHOWN: dict[str, Callable[[MaintenanceReport], str]] = {
 @with_place
 @click.option(
     "--watch",
-    type=Integer(),
-    metavar="SECONDS",
-    help="Go on, with so many seconds between the rounds, until SIGTERM or SIGINT.",
+    type=Milliseconds("seconds"),
+    help="Go on, with so much time between the rounds, until SIGTERM or SIGINT.",
 )
 @click.option(
     "--metrics-file",
@@ -174,7 +173,7 @@ def everything(
     Any number of processes may do this at the same time. A task that removes something is skipped in a log that needs `txnlog upgrade` first.
     Exit code 6 when something of a topic is damaged: records of the other topics are removed and compacted nevertheless.
     """
-    if watch is not None and watch < 1:
+    if watch is not None and watch < 1_000:
         raise click.UsageError("--watch takes at least 1 second")
     from txnformat.admin.maintenance import Upkeep
     from txnformat.client.identity import Identity, check_still_there
@@ -204,7 +203,7 @@ def everything(
             if metrics_file is not None:
                 _write(metrics_file, upkeep.to_prometheus(log.url))
             sys.stdout.flush()  # a log of a service has each round when it is done
-            if watch is None or stop.wait(watch):
+            if watch is None or stop.wait(watch / 1_000):
                 break
     if report is not None and report.damaged:
         click.get_current_context().exit(CORRUPT)
@@ -457,12 +456,12 @@ def _truncation_counts(report: TruncationReport) -> str:
 )
 @click.option(
     "--target-bytes",
-    type=Integer(),
+    type=Bytes(),
     help="Compressed bytes of a new file, about; the topic's compact.target.bytes unless you say so.",
 )
 @click.option(
     "--min-lag-ms",
-    type=Integer(),
+    type=Milliseconds(),
     help="Leave segments alone that have records of a transaction aborted less than so long ago, and by key records appended since then; the topic's min.compaction.lag.ms unless you say so.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show which files would be rewritten; change nothing.")

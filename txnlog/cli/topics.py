@@ -118,7 +118,7 @@ def topics(place: Place, as_json: bool) -> None:
     multiple=True,
     metavar="NAME=VALUE",
     callback=parse_settings,
-    help="A setting, as in retention.ms=604800000; repeat the option. The log needs `txnlog upgrade` once before.",
+    help="A setting, as in retention.ms=7d; repeat the option. The log needs `txnlog upgrade` once before.",
 )
 @click.option("--exist-ok", is_flag=True, help="Accept a topic that exists already, if it is the same.")
 def create_topic(
@@ -171,7 +171,7 @@ def create_topic(
     multiple=True,
     metavar="NAME=VALUE",
     callback=parse_settings,
-    help="A setting, as in retention.ms=604800000; repeat the option. The log needs `txnlog upgrade` once before.",
+    help="A setting, as in retention.ms=7d; repeat the option. The log needs `txnlog upgrade` once before.",
 )
 @click.option("--unset", multiple=True, metavar="NAME", help="A setting to take back; repeat the option.")
 @click.option(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from txnlog.cli.options import TOPIC, Duration, Integer, IntegerRange, Place, with_place
+from txnlog.cli.options import TOPIC, Duration, Integer, IntegerRange, Milliseconds, Place, with_place
 from txnlog.cli.output import print_json, printable, say, show_lines
 
 if TYPE_CHECKING:
@@ -104,10 +104,9 @@ def _written(timeline: Timeline, output: Path) -> int:
 )
 @click.option(
     "--every",
-    type=IntegerRange(EVERY_MS_MIN, EVERY_MS_MAX),
+    type=Milliseconds(least=EVERY_MS_MIN, most=EVERY_MS_MAX),
     default=1_000,
     show_default=True,
-    metavar="MS",
     help="How often the page looks for new entries while it follows the log.",
 )
 @click.option(
