@@ -34,6 +34,7 @@ from txnlog.cli import (
 )
 from txnlog.cli.doctor.command import doctor
 from txnlog.cli.erasure.command import erase
+from txnlog.cli.erasure.deleting import delete_records, delete_topic
 from txnlog.cli.exchange.groups import export_group, import_group
 from txnlog.cli.exchange.schemas import schema
 from txnlog.cli.failures import BROKEN_PIPE, INTERNAL, INTERRUPTED, TERMINATED, Interrupted, Notes, report
@@ -92,8 +93,8 @@ for command in (
     import_group,
     export_group,
     topics.offsets,
-    topics.delete_records,
-    topics.delete_topic,
+    delete_records,
+    delete_topic,
     transactions.transactions,
     groups.groups,
     subscriptions.subscriptions,

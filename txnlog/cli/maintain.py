@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from txnformat.admin.garbage import VacuumReport
     from txnformat.admin.maintenance import MaintenanceReport
     from txnformat.admin.truncation import TruncationReport
+    from txnformat.log import TxnLog
     from txnformat.verify.report import VerifyProgress
 
 __all__ = ["compact", "maintain", "truncate", "vacuum"]
@@ -43,10 +44,10 @@ def maintain() -> None:
     """Keep the log small."""
 
 
-def _report(task: str, place: Place, as_json: bool) -> MaintenanceReport | None:
+def _report(task: str, place: Place, as_json: bool, *, dry_run: bool = False) -> MaintenanceReport | None:
     """Do a task of maintenance; return its report, or print it as JSON."""
     with place.open() as log:
-        report = log.maintain(task)
+        report = log.maintain(task, dry_run=dry_run)
     if not as_json:
         return report
     print_json(report)
@@ -69,10 +70,11 @@ def _timed_out(report: MaintenanceReport) -> str:
 def _sealed(report: MaintenanceReport) -> str:
     if not report.segments:
         return "nothing to seal"
-    return (
+    done = (
         f"sealed {counted(report.batches, 'batch')} of {counted(report.partitions, 'partition')} in "
-        f"{counted(report.segments, 'segment')}, {counted(report.sidecar_bytes, 'byte')} of sidecars"
+        f"{counted(report.segments, 'segment')}"
     )
+    return done if report.dry_run else f"{done}, {counted(report.sidecar_bytes, 'byte')} of sidecars"
 
 
 def _expired(report: MaintenanceReport) -> str:
@@ -161,22 +163,26 @@ SHOWN: dict[str, Callable[[MaintenanceReport], str]] = {
     metavar="DURATION",
     help="Let commit entries go that are older, at least 7d, once in 6 hours; what `txnlog alter-log` has set unless you say so, and without that they stay.",
 )
+@dry_run_option
 def everything(
     place: Place,
     watch: int | None,
     metrics_file: Path | None,
     truncate_older_than: datetime.timedelta | None,
+    dry_run: bool,
     as_json: bool,
 ) -> None:
     """Do everything that keeps the log small, by its policy: timeouts, seal, expire, retention, once an hour marks of subscriptions and compaction, once in 24 hours vacuum, and once in 6 hours truncation if the log has an age for it.
 
     Any number of processes may do this at the same time. A task that removes something is skipped in a log that needs `txnlog upgrade` first.
     Exit code 6 when something of a topic is damaged: records of the other topics are removed and compacted nevertheless.
+    With --dry-run each task shows what it would do to the log as it is, without the effects of the tasks before it; tables are not made.
     """
+    if dry_run and (watch is not None or metrics_file is not None):
+        raise click.UsageError("--dry-run goes neither with --watch nor with --metrics-file")
     if watch is not None and watch < 1_000:
         raise click.UsageError("--watch takes at least 1 second")
     from txnformat.admin.maintenance import Upkeep
-    from txnformat.client.identity import Identity, check_still_there
 
     stop = threading.Event()
     if watch is not None:
@@ -185,14 +191,9 @@ def everything(
     if metrics_file is not None:
         _check_folder(metrics_file)
     with place.open() as log:
-        identity = Identity(log.committer)
-
-        def maintain() -> MaintenanceReport:
-            with identity.explaining():
-                if watch is not None:
-                    check_still_there(log.committer)
-                return log.maintain(truncate_older_than=truncate_older_than)
-
+        maintain = _round(
+            log, is_repeated=watch is not None, truncate_older_than=truncate_older_than, dry_run=dry_run
+        )
         upkeep = Upkeep(maintain, log.committer.clock)
         while True:
             report = upkeep.round() if watch is not None else upkeep.once()
@@ -209,6 +210,21 @@ def everything(
         click.get_current_context().exit(CORRUPT)
 
 
+def _round(log: TxnLog, *, is_repeated: bool, **arguments: Any) -> Callable[[], MaintenanceReport]:
+    """Return what does a round. One of many first checks that the log is still there."""
+    from txnformat.client.identity import Identity, check_still_there
+
+    identity = Identity(log.committer)
+
+    def done() -> MaintenanceReport:
+        with identity.explaining():
+            if is_repeated:
+                check_still_there(log.committer)
+            return log.maintain(**arguments)
+
+    return done
+
+
 def _show_round(report: MaintenanceReport, as_json: bool, *, is_line: bool) -> None:
     if as_json:
         print_json(report, indent=None if is_line else 2)
@@ -222,6 +238,12 @@ def _show_round(report: MaintenanceReport, as_json: bool, *, is_line: bool) -> N
     if report.damaged:
         say("")
         DAMAGED.show(report.damaged)
+    _say_dry(report)
+
+
+def _say_dry(report: MaintenanceReport) -> None:
+    if report.dry_run:
+        say("this is the effect; nothing was changed")
 
 
 def _rest(task: str) -> str:
@@ -308,12 +330,13 @@ def subscriptions(place: Place, as_json: bool) -> None:
 
 @maintain.command("retention")
 @with_place
-def retention(place: Place, as_json: bool) -> None:
+@dry_run_option
+def retention(place: Place, dry_run: bool, as_json: bool) -> None:
     """Remove the oldest records of topics, as their settings retention.ms and retention.bytes say.
 
     The log needs `txnlog upgrade` once before. Exit code 6 when something of a topic is damaged: records of the others are removed nevertheless.
     """
-    report = _report("retention", place, as_json)
+    report = _report("retention", place, as_json, dry_run=dry_run)
     if report is None:
         return
     for one in report.skipped:
@@ -322,6 +345,7 @@ def retention(place: Place, as_json: bool) -> None:
         REMOVED.show(report.removed)
     elif not report.skipped and not report.damaged:
         say("nothing to remove")
+    _say_dry(report)
     _with_damage(report)
 
 
