@@ -440,13 +440,7 @@ class TxnLog(LogReads):
         """
         self.refresh()
         return maintain(
-            self.committer,
-            self.sidecars,
-            tasks,
-            self._last_done,
-            truncate_older_than,
-            self._tables,
-            dry_run=dry_run,
+            self.committer, self.sidecars, tasks, self._last_done, truncate_older_than, self._tables, dry_run
         )
 
     def upgrade(self, *, embedding: bool = False) -> bool:

@@ -134,11 +134,7 @@ BAD = [
     ('{"id":1}\n[1]\n', [], "line 2: [1] is not an object"),
     ('{"id":"1"}\n', [], "line 1, column 'id': '1' is not a value of int64"),
     ('{"id":true}\n', [], "line 1, column 'id': true is not a value of int64"),
-    (
-        '{"id":{"a":[null,false,"x",1.5]}}\n',
-        [],
-        """column 'id': {"a": [null, false, "x", 1.5]} is not a value of int64""",
-    ),
+    ('{"id":{"a":[null,false,1.5]}}\n', [], """'id': {"a": [null, false, 1.5]} is not a value of int64"""),
     ("null\n", [], "line 1: null is not an object with the topic's columns"),
     ('{"id":1.0}\n', [], "line 1, column 'id': 1.0 is not a value of int64"),
     (

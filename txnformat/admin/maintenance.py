@@ -318,7 +318,6 @@ def maintain(
     last_done: MutableMapping[str, Instant],
     truncate_older_than: datetime.timedelta | None = None,
     tables: KnownTables | None = None,
-    *,
     dry_run: bool = False,
 ) -> MaintenanceReport:
     """Do the named tasks, or all of them when none is named; see :meth:`txnformat.log.TxnLog.maintain`.

@@ -40,7 +40,7 @@ class _Bash(BashComplete):
         'COMP_CWORD=$COMP_CWORD COMP_TYPED="${COMP_LINE:0:COMP_POINT}" COMP_WORDBREAKS="$COMP_WORDBREAKS"',
     )
     _typed = ""
-    """What bash leaves in its place of the word that is completed."""
+    """The part of the word before the place that bash puts an answer into."""
 
     def get_completion_args(self) -> tuple[list[str], str]:
         """Return the words before the one that is completed, and that word as far as it was typed."""

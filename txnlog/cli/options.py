@@ -278,7 +278,7 @@ _SETTING_UNITS = {
     "ms": (TIMES, "ms, or a duration such as 7d, 12h or 30m"),
     "bytes": (SIZES, "bytes, or a size such as 128MiB"),
 }
-"""By the end of a setting's name."""
+"""Units, and how a message names them, by the end of a setting's name."""
 
 
 def with_place(function: Command, *, required: bool = True) -> Command:
