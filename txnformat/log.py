@@ -410,7 +410,7 @@ class TxnLog(LogReads):
         return rotate_key(self.store, master=master)
 
     def maintain(
-        self, *tasks: str, truncate_older_than: datetime.timedelta | None = None
+        self, *tasks: str, truncate_older_than: datetime.timedelta | None = None, dry_run: bool = False
     ) -> MaintenanceReport:
         """Do now what keeps the log small. Writers do most of it as they go.
 
@@ -427,6 +427,9 @@ class TxnLog(LogReads):
             and the truncation once in 6 hours, if the log has an age for it (:meth:`alter`) or ``truncate_older_than`` is given.
         truncate_older_than : timedelta, optional
             As ``older_than`` of :meth:`truncate`. None: what :meth:`alter` has set; without that all tasks leave the old entries alone, and "truncate" takes 7 days.
+        dry_run : bool
+            Change nothing, and return what each task would do to the log as it is now: of "retention" and "compact" with what is sealed already, of
+            "expire" and "seal" with one entry. The tasks do not see each other's effects. "publish" makes no tables; the report names the topics.
 
         Returns
         -------
@@ -440,11 +443,11 @@ class TxnLog(LogReads):
         and 1 entry for each 1,000 partitions, and where lists are merged each of their objects is read and written once; of
         "expire": 1 entry for each 1,000 ids; of "retention": none without settings, else about log2(entries) GETs for each
         retention time, those of segment lists, 1 GET for each segment that goes and 1 entry for each topic. Any number of
-        processes may do this at the same time.
+        processes may do this at the same time. A dry run makes GETs and LISTs alone, as many as the tasks.
         """
         self.refresh()
         return maintain(
-            self.committer, self.sidecars, tasks, self._last_done, truncate_older_than, self._tables
+            self.committer, self.sidecars, tasks, self._last_done, truncate_older_than, self._tables, dry_run
         )
 
     def upgrade(self, *, embedding: bool = False, columns: bool = False) -> bool:
@@ -534,7 +537,9 @@ class TxnLog(LogReads):
         check_flags(dry_run=dry_run)
         return delete_records(self.committer, self.sidecars, topic, offsets, dry_run=dry_run, force=force)
 
-    def delete_topic(self, name: str, *, force: bool | Sequence[str] = False) -> TopicDeletion:
+    def delete_topic(
+        self, name: str, *, force: bool | Sequence[str] = False, dry_run: bool = False
+    ) -> TopicDeletion:
         """Delete a topic: its records, its subscriptions, positions of groups in it. A topic of the same name is another one from then on.
 
         Parameters
@@ -543,6 +548,8 @@ class TxnLog(LogReads):
             True: abort the open transactions that touch the topic: with records, also staged ones, with positions or acknowledgements.
             A list of transactional ids does the same, and gives up what the prepared transactions of these ids have in the
             topic; the coordinator may still commit or abort the rest of them.
+        dry_run : bool
+            Change nothing, and return what would come of it. A deletion that would be refused now is refused. Requests: those of a refresh.
 
         Raises
         ------
@@ -562,7 +569,8 @@ class TxnLog(LogReads):
         Requests: 1 entry. Files stay until a vacuum deletes them. Producers, consumers, subscriptions and queries of the topic stop with an
         error of kind ``topic-gone``, also if a topic of the same name is there by then; a read that was planned before goes on.
         """
-        return delete_topic(self.committer, name, force)
+        check_flags(dry_run=dry_run)
+        return delete_topic(self.committer, name, force, dry_run=dry_run)
 
     def vacuum(
         self,

@@ -28,11 +28,10 @@ def draw(runs: Sequence[Run], path: Path) -> None:
     """Write a PNG. Of each run it has the reads of the first way."""
     with plt.rc_context({"font.size": 10}):
         figure, axes = plt.subplots(
-            len(runs), 1, figsize=(10, 4.6), sharey=True, constrained_layout=True, squeeze=False
+            len(runs), 1, figsize=(10, 5.2), sharey=True, constrained_layout=True, squeeze=False
         )
         for run, one in zip(runs, axes[:, 0], strict=True):
             _panel(one, run)
-        axes[-1, 0].set_xlabel("seconds")
         marks = [
             Line2D([], [], marker="o", linestyle="", color=AGREES, label="join that agrees"),
             Line2D([], [], marker="o", linestyle="", color=TORN, label="torn join"),
@@ -59,6 +58,8 @@ def _panel(axes: Axes, run: Run) -> None:
         axes.axvline(moment - run.began, color=KILL, linewidth=1, linestyle="--", zorder=1)
     torn = sum(one.found.is_torn for one in reads)
     axes.set_title(f"{TITLES[run.system]} — {torn:,} of {len(reads):,} torn", loc="left", fontsize=11)
-    axes.set_ylabel("orders less\npayments (euros)")
+    axes.set_ylabel("sum of orders less\nsum of payments\nin the join (euros)")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.set_xlabel("time since the writers began (seconds)")
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlim(left=0)

@@ -73,7 +73,7 @@ def test_the_pictures_tell_outcomes_without_colour(tab: Tab, report: str) -> Non
     fills = tab.evaluate(
         "new Set([...document.querySelectorAll('.legend rect')].map((one) => one.getAttribute('fill'))).size"
     )
-    assert fills == 6
+    assert fills == 7
     assert tab.evaluate(
         "[...document.querySelectorAll('#timeline svg[role=img]')].every((one) => one.getAttribute('aria-label'))"
     )

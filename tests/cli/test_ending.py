@@ -74,7 +74,7 @@ def test_abort_by_a_prefix_asks_first(txnlog: Command, busy: TxnLog) -> None:
 def answer_on_a_terminal(
     root: Path, answer: bytes, *arguments: str, question: bytes = b"[y/N]"
 ) -> tuple[int, bytes]:
-    """Run a command whose stdin and stderr are a terminal, and answer its question."""
+    """Run a command whose stdin and stderr are a terminal, and answer its question. Return its code, and all that was shown."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [*PROGRAM, *arguments], stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, env=os.environ
@@ -85,18 +85,37 @@ def answer_on_a_terminal(
             assert select.select([ours], [], [], 60)[0], shown
             shown += os.read(ours, 4096)
         os.write(ours, answer)
+        while True:
+            assert select.select([ours], [], [], 60)[0], shown
+            try:
+                more = os.read(ours, 4096)
+            except OSError:  # Linux says so when the other end is closed
+                break
+            if not more:
+                break
+            shown += more
         process.communicate(timeout=300)
     os.close(ours)
     return process.returncode, shown
 
 
-@pytest.mark.parametrize(("answer", "code", "left"), [(b"y\n", 0, 2), (b"n\n", 130, 6)])
+NO = b"txnlog: the answer was no, so nothing was changed\r\n"
+AWAY = b"txnlog: interrupted; nothing was changed\r\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "left", "said"),
+    [(b"y\n", 0, 2, b""), (b"n\n", 2, 6, NO), (b"\n", 2, 6, NO), (b"\x04", 130, 6, AWAY)],
+    ids=["yes", "no", "the default", "the end of the input"],
+)
 def test_on_a_terminal_the_question_is_asked(
-    root: Path, busy: TxnLog, answer: bytes, code: int, left: int
+    root: Path, busy: TxnLog, answer: bytes, code: int, left: int, said: bytes
 ) -> None:
     found, shown = answer_on_a_terminal(root, answer, "transactions", "abort", "--prefix", "job-")
     assert found == code
     assert b"Abort 4 transactions: job-0, job-1, job-2, job-3?" in shown
+    assert shown.endswith(said)
+    assert (b"interrupted" in shown) == (said == AWAY)
     assert len(is_open(busy)) == left
 
 
@@ -195,7 +214,7 @@ def test_a_reader_that_may_ends_what_holds_it_back(txnlog: Command, root: Path) 
     assert TxnLog.open(root).state.entry == entries, "nothing is left to be ended"
 
 
-@pytest.mark.parametrize(("answer", "code"), [(b"orders\n", 0), (b"order\n", 2), (b"y\n", 2)])
+@pytest.mark.parametrize(("answer", "code"), [(b"orders\n", 0), (b"order\n", 2), (b"y\n", 2), (b"\x04", 130)])
 def test_a_topic_is_deleted_when_its_name_is_typed_again(
     root: Path, log: TxnLog, answer: bytes, code: int
 ) -> None:
@@ -204,4 +223,5 @@ def test_a_topic_is_deleted_when_its_name_is_typed_again(
     found, shown = answer_on_a_terminal(root, answer, "delete-topic", "orders", question=b"Type its name")
     assert found == code
     assert b"deletes topic orders with 1 partition for good" in shown
+    assert code != 130 or shown.endswith(AWAY)
     assert log.topics() == ([] if code == 0 else ["orders"])

@@ -116,12 +116,13 @@ def test_decimals_of_csv_that_do_not_fit_are_all_named_with_their_row(
 ) -> None:
     log.create_topic("prices", pa.schema([("price", pa.decimal128(4, 2)), ("raw", pa.binary())]))
     path = tmp_path / "some.csv"
-    path.write_text("raw,price\n00,1.50\nzz,x\n00,\n00,1.234\n")
+    path.write_text("raw,price\n00,1.50\nzz,x\n00,1_0\n00,1.234\n")
     answer = txnlog("produce", "prices", path, "--binary", "hex", "--json")
     assert (answer.code, answer.error["kind"]) == (2, "invalid-record")
     assert sorted(answer.error["problems"]) == [
         "row 3, column 'price': 'x' is not a value of decimal128(4, 2)",
         "row 3, column 'raw': 'zz' is not hex",
+        "row 4, column 'price': '1_0' is not a value of decimal128(4, 2)",
         "row 5, column 'price': '1.234' is not a value of decimal128(4, 2): too many digits",
     ]
     assert log.read("prices").read_all().num_rows == 0
@@ -258,7 +259,7 @@ def test_every_wrong_row_of_csv_is_named(txnlog: Command, log: TxnLog) -> None:
     [
         (b"n,\xed\n1,2\n", "row 1, the header: not UTF-8: byte 0xed at byte 1"),
         (b"n,s\n1,\xed\x01\n", "row 2, column 's': not UTF-8: byte 0xed at byte 1"),
-        (b"n,s\n1,\xed\x01,3\n", "Row #2: Expected 2 columns, got 3"),
+        (b"n,s\n1,\xed\x01,3\n", r"row 2: it has 3, not 2 values: '1,\xed\x01,3'"),
     ],
 )
 def test_csv_that_is_not_utf8_is_one_clear_error(
@@ -272,6 +273,54 @@ def test_csv_that_is_not_utf8_is_one_clear_error(
     assert problem in answer.error["message"]
 
 
+def test_integers_of_csv_are_decimal_digits(txnlog: Command, log: TxnLog) -> None:
+    log.create_topic("t", pa.schema([("n", pa.int64()), ("s", pa.string())]))
+    texts = ("0x10", "-0x1", "1_0", "+1", "\u0663", "1.0", "1e3", "- 1", "")
+    rows = "n,s\n" + "".join(f"{text},x\n" for text in texts)
+    assert txnlog("produce", "t", "--format", "csv", "--json", stdin=rows).error["problems"] == [
+        f"row {row}, column 'n': '{text}' is not a value of int64; write digits, such as 42 or -42"
+        for row, text in enumerate(texts[:-1], start=2)
+    ]
+    assert txnlog("produce", "t", "--format", "csv", stdin="n,s\n-7,x\n 08 ,x\n,x\n").code == 0
+    assert sorted(row["n"] or 0 for row in txnlog("consume", "t").lines) == [-7, 0, 8]
+
+
+def test_rows_that_are_not_utf8_are_named_among_the_other_wrong_rows(txnlog: Command, log: TxnLog) -> None:
+    """Also those with too many values or too few, which pyarrow cannot hand on."""
+    log.create_topic("t", pa.schema([("n", pa.int64()), ("s", pa.string())]))
+    rows = [b"n,s", b"x,y", b"2\xff", b"3,z", b"\xc3,\xa9,4", b"5,\xfe", b'"\xff\n",6,7', b"w,\xc3\xa9"]
+    wanted = [
+        "row 2, column 'n': 'x' is not a value of int64; write digits, such as 42 or -42",
+        r"row 3: it has 1, not 2 values: '2\xff'",
+        r"row 5: it has 3, not 2 values: '\xc3,\xa9,4'",
+        "row 6, column 's': not UTF-8: byte 0xfe at byte 1",
+        r"row 7: it has 3, not 2 values: '" + '"' + r"\xff\n" + '"' + r",6,7'",
+        "row 8, column 'n': 'w' is not a value of int64; write digits, such as 42 or -42",
+    ]
+    answer = txnlog("produce", "t", "--format", "csv", "--json", stdin=b"\n".join(rows) + b"\n")
+    assert (answer.code, answer.error["problems"]) == (2, wanted)
+    answer = txnlog("produce", "t", "--format", "csv", "--json", stdin=b"\n".join(rows))
+    assert answer.error["problems"] == wanted
+
+
+def test_bytes_of_csv_come_in_as_they_are_also_those_that_stand_for_others(
+    txnlog: Command, log: TxnLog
+) -> None:
+    log.create_topic("t", pa.schema([("raw", pa.binary()), ("s", pa.string())]))
+    values = [bytes([byte]) * 3 for byte in range(128, 256)] + [
+        "\U0010ff00".encode(),
+        "\U0010ffff".encode() + b"\xff",
+        "é€😀".encode(),
+        b"\xc3",
+    ]
+    lines = [b"raw,s", *(value + b',"\xf4\x8f\xbd\x81\xc3\xa9"' for value in values)]
+    answer = txnlog("produce", "t", "--format", "csv", stdin=b"\n".join(lines))
+    assert answer.code == 0, answer.err
+    found = log.read("t").read_all()
+    assert found.column("raw").to_pylist() == values
+    assert set(found.column("s").to_pylist()) == {"\U0010ff41é"}
+
+
 def test_rows_of_csv_are_counted_through_all_of_a_long_file(txnlog: Command, log: TxnLog) -> None:
     log.create_topic("t", pa.schema([("n", pa.int64()), ("s", pa.string())]))
     lines = [f"{number},{'x' * 40}" for number in range(2, 60_001)]
@@ -281,12 +330,14 @@ def test_rows_of_csv_are_counted_through_all_of_a_long_file(txnlog: Command, log
     problems = txnlog("produce", "t", "--format", "csv", "--json", stdin=text).error["problems"]
     assert problems == [
         "row 30000: it has 1, not 2 values: 'short'",
-        "row 59000, column 'n': 'y' is not a value of int64",
+        "row 59000, column 'n': 'y' is not a value of int64; write digits, such as 42 or -42",
     ]
     many = "n,s\n" + "".join(f"a{number},b\n" for number in range(1_000))
     problems = txnlog("produce", "t", "--format", "csv", "--json", stdin=many).error["problems"]
     assert len(problems) == 21
-    assert problems[:1] == ["row 2, column 'n': 'a0' is not a value of int64"]
+    assert problems[:1] == [
+        "row 2, column 'n': 'a0' is not a value of int64; write digits, such as 42 or -42"
+    ]
     assert problems[-1] == "and 980 more"
     assert txnlog("consume", "t").out == ""
 

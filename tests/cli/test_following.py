@@ -64,6 +64,23 @@ def test_following_prints_what_comes_until_it_is_interrupted(topic: TxnLog) -> N
     assert (process.returncode, out, err) == (0, b"", b"")
 
 
+@pytest.mark.parametrize(
+    ("is_replaced", "code", "kind"), [(False, 3, b"log-gone"), (True, 4, b"log-replaced")]
+)
+def test_a_log_that_is_gone_or_replaced_ends_the_following(
+    topic: TxnLog, root: Path, is_replaced: bool, code: int, kind: bytes
+) -> None:
+    with consuming("--follow") as process:
+        assert [line(process)["id"], line(process)["id"]] == [1, 2]
+        root.rename(root.with_name("aside"))
+        if is_replaced:
+            TxnLog.create(root)
+        out, err = process.communicate(timeout=300)
+    assert (process.returncode, out) == (code, b"")
+    assert err.count(b"txnlog: ") == 1
+    assert b"kind: " + kind in err
+
+
 def test_an_open_transaction_holds_back_what_is_followed(topic: TxnLog) -> None:
     with Producer(topic, transactional_id="slow", buffer="inline") as slow:
         slow.begin()

@@ -72,6 +72,7 @@ maintain expire
 maintain retention
 maintain erasures
 maintain all
+maintain all --dry-run
 upgrade
 upgrade --columns
 alter-topic jobs --add-column note:string
@@ -81,6 +82,8 @@ describe jobs
 alter-log --truncate-older-than 30d
 maintain subscriptions
 compact --dry-run
+maintain all --dry-run
+maintain retention --dry-run
 compact jobs --min-lag-ms 0
 publish
 vacuum
@@ -90,6 +93,7 @@ erase jobs --where id=2 --requested-by me
 erase --status
 delete-records jobs --before latest --dry-run
 delete-records jobs --before 0
+delete-topic jobs --dry-run --force
 delete-topic jobs --yes --force
 metrics
 report --output /dev/null

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -27,7 +28,7 @@ from txnformat.keys import entry_key
 from txnformat.looking.page import policy
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import READS
-from txnlog import CorruptDataError, NotFoundError, Producer, TxnLog
+from txnlog import ConflictError, CorruptDataError, NotFoundError, Producer, TxnLog
 from txnlog.cli.looking.service import KEPT_MAX, Service
 from txnlog_testing.stores.counting import CountingStore
 
@@ -114,6 +115,49 @@ def test_many_pages_cost_one_request_a_second_and_nothing_is_written() -> None:
     for number in (-1, 10**6):
         with pytest.raises(Exception, match=r"entry|version"):
             service.document(number)
+
+
+def test_a_log_that_is_gone_or_replaced_is_told_within_two_looks_and_until_it_is_back(tmp_path: Path) -> None:
+    clock = ManualClock()
+    log = TxnLog.create(tmp_path / "log")
+    log.create_topic("t", SCHEMA)
+    service = Service(TxnLog.open(tmp_path / "log", clock=clock), None, 100, 1_000)
+    entry = log.state.entry
+
+    def looks() -> list[str]:
+        found = []
+        for _ in range(4):
+            clock.sleep(1)
+            try:
+                found.append(str(json.loads(service.follow(entry))["entry"]))
+            except (NotFoundError, ConflictError) as error:
+                found.append(error.kind)
+        return found
+
+    assert looks() == [str(entry)] * 4
+    (tmp_path / "log").rename(tmp_path / "aside")
+    assert looks()[1:] == ["log-gone"] * 3
+    TxnLog.create(tmp_path / "log")
+    assert looks() == ["log-replaced"] * 4
+    shutil.rmtree(tmp_path / "log")
+    (tmp_path / "aside").rename(tmp_path / "log")
+    assert looks() == [str(entry)] * 4
+
+
+def test_what_follows_from_another_log_is_told_as_that(tmp_path: Path) -> None:
+    """The next entry of a log that was created anew does not continue the chain."""
+    clock = ManualClock()
+    log = TxnLog.create(tmp_path / "log")
+    log.create_topic("t", SCHEMA)
+    service = Service(TxnLog.open(tmp_path / "log", clock=clock), None, 100, 1_000)
+    (tmp_path / "log").rename(tmp_path / "aside")
+    other = TxnLog.create(tmp_path / "log")
+    for name in ("a", "b", "c"):
+        other.create_topic(name, SCHEMA)
+    clock.sleep(1)
+    with pytest.raises(ConflictError) as refused:
+        service.follow(0)
+    assert refused.value.kind == "log-replaced"
 
 
 def test_older_documents_are_kept_for_the_slider_and_bounded() -> None:
@@ -272,7 +316,7 @@ def test_the_page_listens_at_this_machine_alone_unless_told(txnlog: Command, bus
     url = txnlog("ui", "--port", "0", "--for", "0s", "--json").json["url"]
     assert url.startswith("http://127.0.0.1:")
     answer = txnlog("ui", "--port", "0", "--for", "0s", "--every", "500")
-    assert "120 GET a minute, $0.000048 ($2.07 a month" in answer.out
+    assert "180 GET a minute, $0.000072 ($3.11 a month" in answer.out
     assert answer.err == ""
 
 

@@ -128,6 +128,27 @@ def test_a_service_goes_on_until_it_is_told_to_stop(root: Path, orders: TxnLog, 
     assert "txnlog_maintain_failures_total" in text
 
 
+@pytest.mark.parametrize(("is_replaced", "code", "kind"), [(False, 3, "log-gone"), (True, 4, "log-replaced")])
+def test_a_watch_ends_when_its_log_is_gone_or_replaced(
+    orders: TxnLog, root: Path, is_replaced: bool, code: int, kind: str
+) -> None:
+    words = ["maintain", "all", "--watch", "1", "--json"]
+    with subprocess.Popen(
+        [*PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
+    ) as service:
+        try:
+            assert service.stdout is not None
+            service.stdout.readline()
+            root.rename(root.with_name("aside"))
+            if is_replaced:
+                TxnLog.create(root)
+            _, err = service.communicate(timeout=300)
+        finally:
+            service.kill()
+    assert (service.returncode, json.loads(err.splitlines()[-1])["error"]["kind"]) == (code, kind)
+    assert not (root / "_txnlog" / "log").exists() or not any((root / "_txnlog" / "log").iterdir())
+
+
 def test_a_damaged_topic_is_shown_and_the_exit_code_says_it(
     txnlog: Command, orders: TxnLog, root: Path
 ) -> None:

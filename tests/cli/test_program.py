@@ -35,6 +35,15 @@ def test_help_needs_nothing_heavy(root: Path) -> None:
     assert done.stderr.splitlines()[-1] == "[]"
 
 
+@pytest.mark.parametrize("module", ["txnlog", "txnlog.cli.app"])
+def test_a_module_that_python_can_run_is_the_program(root: Path, module: str) -> None:
+    done = subprocess.run(
+        [PROGRAM[0], "-m", module, "topcis"], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Did you mean 'topics'?" in done.stderr
+
+
 def test_version_and_help(txnlog: Command) -> None:
     assert txnlog("--version").out == f"txnlog, version {__version__}\n"
     for name in application.commands:

@@ -89,6 +89,17 @@ def test_it_follows_until_it_is_stopped(tmp_path: Path) -> None:
     assert _ids(log) == [1, 2, 3, 4, 5, 6]
 
 
+def test_following_ends_when_the_log_is_gone(tmp_path: Path) -> None:
+    table, log = _table(tmp_path / "table"), TxnLog.create(tmp_path / "log")
+
+    def moved(at: TableProgress) -> None:
+        (tmp_path / "log").rename(tmp_path / "aside")
+
+    with pytest.raises(NotFoundError) as refused:
+        import_delta(log, table, "t", follow=True, poll_ms=1, progress=moved)
+    assert refused.value.kind == "log-gone"
+
+
 def test_values_of_partitions_are_the_same_from_a_snapshot_and_from_a_commit(tmp_path: Path) -> None:
     """A snapshot has them typed, a commit as texts."""
     utc = datetime.UTC

@@ -15,6 +15,7 @@ from txnformat.admin.compaction.policy import is_left_alone
 from txnformat.admin.erasure.certificate import certify
 from txnformat.admin.erasure.status import ErasureStatus
 from txnformat.admin.garbage import Fate, VacuumReport
+from txnformat.admin.previews import SealPreview, erasures_now, seal_preview, tables_wanted
 from txnformat.admin.prometheus import Sample, declared, render
 from txnformat.admin.publishing.call import publish_by_settings
 from txnformat.admin.publishing.reports import KnownTables, Maintained, PublishReport
@@ -32,7 +33,7 @@ from txnformat.admin.truncation import (
     write_needed_snapshots,
 )
 from txnformat.admin.vacuum import vacuum
-from txnformat.arguments import is_text
+from txnformat.arguments import check_flags, is_text
 from txnformat.client.committer import Committer
 from txnformat.clock import Clock, Instant, waited_ms
 from txnformat.core.intents import EndTransaction
@@ -73,8 +74,10 @@ class CompactedTopics(NamedTuple):
     damaged: tuple[DamagedTopic, ...] = ()
 
 
-def compact_by_settings(committer: Committer, sidecars: SidecarCache) -> CompactedTopics:
-    """Compact all topics whose settings allow it. The log is sealed and listed once, before the first topic."""
+def compact_by_settings(
+    committer: Committer, sidecars: SidecarCache, *, dry_run: bool = False
+) -> CompactedTopics:
+    """Compact all topics whose settings allow it. The log is sealed and listed once, before the first topic. ``dry_run``: only say what would be written, of what is listed."""
     state = committer.refresh()
     check_removal(state)
     names = sorted(
@@ -82,13 +85,16 @@ def compact_by_settings(committer: Committer, sidecars: SidecarCache) -> Compact
         for topic in state.topics.values()
         if not is_left_alone(topic.settings) or keeps_latest(topic.settings)
     )
-    if names:
+    if names and not dry_run:
         seal_and_list(committer)
     done: list[CompactedTopic] = []
     damaged: list[DamagedTopic] = []
     for name in names:
         found = attempt(
-            committer, name, "compaction", partial(compact_topic, committer, sidecars, name, when_dirty=True)
+            committer,
+            name,
+            "compaction",
+            partial(compact_topic, committer, sidecars, name, dry_run=dry_run, when_dirty=True),
         )
         if isinstance(found, DamagedTopic):
             damaged.append(found)
@@ -100,6 +106,19 @@ def compact_by_settings(committer: Committer, sidecars: SidecarCache) -> Compact
 def _truncate(committer: Committer, older_than: datetime.timedelta) -> TruncationReport:
     write_needed_snapshots(committer, older_than)
     return truncate(committer, older_than)
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedTask:
+    """A task that was not done."""
+
+    task: str
+    reason: str
+
+
+def _tables_wanted(state: LogState) -> SkippedTask | Maintained:
+    found = tables_wanted(state)
+    return Maintained() if found is None else SkippedTask("publish", found)
 
 
 class Policy(NamedTuple):
@@ -128,6 +147,8 @@ class Task(NamedTuple):
 
     run: Callable[[Committer, SidecarCache, Policy], Any]
     """Does it; what it returns becomes part of the report."""
+    preview: Callable[[Committer, SidecarCache, Policy], Any]
+    """Says what it would do, in the same form. A SkippedTask: a dry run does not tell."""
     is_lossy: bool = False
     """It removes or replaces something: only in logs that were upgraded."""
     rest_ms: int = 0
@@ -146,39 +167,57 @@ TRUNCATE_REST_MS = 6 * 3_600_000
 """A truncation lists all entries; of two in a row the second deletes."""
 
 TASKS: dict[str, Task] = {
-    "timeouts": Task(lambda committer, *_: committer.end_expired()),
-    "seal": Task(lambda committer, *_: committer.seal(merge=True)),
-    "expire": Task(lambda committer, *_: committer.expire()),
-    "subscriptions": Task(
-        lambda committer, sidecars, _: lift_marks(committer, sidecars), rest_ms=MARKS_REST_MS
+    "timeouts": Task(
+        lambda committer, *_: committer.end_expired(), lambda committer, *_: committer.expired()
     ),
-    "retention": Task(lambda committer, sidecars, _: apply_retention(committer, sidecars), is_lossy=True),
+    "seal": Task(
+        lambda committer, *_: committer.seal(merge=True),
+        lambda committer, *_: seal_preview(committer.refresh()),
+    ),
+    "expire": Task(lambda committer, *_: committer.expire(), lambda committer, *_: committer.expirable()),
+    "subscriptions": Task(
+        lambda committer, sidecars, _: lift_marks(committer, sidecars),
+        lambda committer, sidecars, _: lift_marks(committer, sidecars, dry_run=True),
+        rest_ms=MARKS_REST_MS,
+    ),
+    "retention": Task(
+        lambda committer, sidecars, _: apply_retention(committer, sidecars),
+        lambda committer, sidecars, _: apply_retention(committer, sidecars, dry_run=True),
+        is_lossy=True,
+    ),
     "publish": Task(
-        lambda committer, sidecars, policy: publish_by_settings(committer, sidecars, policy.tables)
+        lambda committer, sidecars, policy: publish_by_settings(committer, sidecars, policy.tables),
+        lambda committer, *_: _tables_wanted(committer.state),
     ),
     "compact": Task(
         lambda committer, sidecars, _: compact_by_settings(committer, sidecars),
+        lambda committer, sidecars, _: compact_by_settings(committer, sidecars, dry_run=True),
         is_lossy=True,
         rest_ms=COMPACT_REST_MS,
     ),
-    "vacuum": Task(lambda committer, *_: vacuum(committer), is_lossy=True, rest_ms=VACUUM_REST_MS),
-    "erasures": Task(lambda committer, *_: tuple(certify(committer)), is_lossy=True, rest_ms=COMPACT_REST_MS),
+    "vacuum": Task(
+        lambda committer, *_: vacuum(committer),
+        lambda committer, *_: vacuum(committer, dry_run=True),
+        is_lossy=True,
+        rest_ms=VACUUM_REST_MS,
+    ),
+    "erasures": Task(
+        lambda committer, *_: tuple(certify(committer)),
+        lambda committer, *_: erasures_now(committer),
+        is_lossy=True,
+        rest_ms=COMPACT_REST_MS,
+    ),
     "truncate": Task(
         lambda committer, _, policy: _truncate(committer, policy.truncate_older_than or OLDER_THAN),
+        lambda committer, _, policy: truncate(
+            committer, policy.truncate_older_than or OLDER_THAN, dry_run=True
+        ),
         is_lossy=True,
         rest_ms=TRUNCATE_REST_MS,
         is_wanted=lambda policy: policy.truncate_older_than is not None,
     ),
 }
 """The tasks by name, in the order in which they run: ended transactions can be sealed, sealed segments can be removed, and the rest can be written together."""
-
-
-@dataclass(frozen=True, slots=True)
-class SkippedTask:
-    """A task that was not done."""
-
-    task: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +258,8 @@ class MaintenanceReport:
     """The publications of the topics whose settings ask for one, in each format, all at one entry. If empty, there is no such topic, or an open transaction holds everything back."""
     rested: tuple[str, ...] = ()
     """Tasks that were left out, since this process has done them a short time ago: their part of the report is empty."""
+    dry_run: bool = False
+    """True: nothing was changed, and this is what would come of it."""
 
     @classmethod
     def of(
@@ -235,8 +276,9 @@ class MaintenanceReport:
         marks: LiftedMarks = LiftedMarks(),  # noqa: B008  # it is immutable
         publication: Maintained = Maintained(),  # noqa: B008  # it is immutable
         rested: Sequence[str] = (),
+        preview: SealPreview | None = None,
     ) -> Self:
-        """Return the report of some seals, expiries, ends, removals and compactions, of a vacuum and a truncation."""
+        """Return the report of some seals, expiries, ends, removals and compactions, of a vacuum and a truncation. ``preview``: of a dry run; then there are no seals."""
         segments = [segment for seal in seals for segment in seal.segments]
         objects = [
             named
@@ -245,10 +287,9 @@ class MaintenanceReport:
             if named is not None
         ]
         parts = [part for segment in segments for part in segment.partitions]
+        numbers = SealPreview(len(segments), len(parts), sum(part.batches for part in parts))
         return cls(
-            len(segments),
-            len(parts),
-            sum(part.batches for part in parts),
+            *(numbers if preview is None else preview),
             sum(one.size for one in objects),
             sum(len(one.transactional_ids) for one in expired),
             sum(len(one.producers) for one in expired),
@@ -266,6 +307,7 @@ class MaintenanceReport:
             marks.lifted,
             publication.reports,
             tuple(rested),
+            preview is not None,
         )
 
 
@@ -276,6 +318,7 @@ def maintain(
     last_done: MutableMapping[str, Instant],
     truncate_older_than: datetime.timedelta | None = None,
     tables: KnownTables | None = None,
+    dry_run: bool = False,
 ) -> MaintenanceReport:
     """Do the named tasks, or all of them when none is named; see :meth:`txnformat.log.TxnLog.maintain`.
 
@@ -288,6 +331,7 @@ def maintain(
             kind="unknown-task",
             hint=f"use {', '.join(TASKS)}",
         )
+    check_flags(dry_run=dry_run)
     if truncate_older_than is not None:
         checked_age_ms(truncate_older_than)
     check_maintenance(committer.state)
@@ -307,8 +351,16 @@ def maintain(
         if not tasks and last is not None and waited_ms(last, committer.clock.now()) < task.rest_ms:
             rested.append(name)
             continue
+        if dry_run:
+            found = task.preview(committer, sidecars, policy)
+            if isinstance(found, SkippedTask):
+                skipped.append(found)
+            else:
+                done[name] = found
+            continue
         done[name] = task.run(committer, sidecars, policy)
         last_done[name] = committer.clock.now()
+    preview = done.pop("seal", SealPreview()) if dry_run else None
     return MaintenanceReport.of(
         done.get("seal", ()),
         done.get("expire", ()),
@@ -322,6 +374,7 @@ def maintain(
         done.get("subscriptions", LiftedMarks()),
         done.get("publish", Maintained()),
         rested,
+        preview,
     )
 
 
@@ -357,6 +410,8 @@ class Upkeep:
         try:
             return self.once()
         except (StorageError, ConflictError, CommitStateUnknownError) as error:
+            if error.kind == "log-replaced":
+                raise
             self.failure = error
             self._failures += 1
             return None

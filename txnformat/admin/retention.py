@@ -85,8 +85,10 @@ class AppliedRetention(NamedTuple):
     damaged: tuple[DamagedTopic, ...] = ()
 
 
-def apply_retention(committer: Committer, sidecars: SidecarCache) -> AppliedRetention:
-    """Remove the records that the settings of all topics no longer keep.
+def apply_retention(
+    committer: Committer, sidecars: SidecarCache, *, dry_run: bool = False
+) -> AppliedRetention:
+    """Remove the records that the settings of all topics no longer keep. ``dry_run``: only say which these are, of what is sealed.
 
     Requests: none in a log without such settings. Else about log2(entries) GETs for each retention time; for each partition
     those of its segment list, the ``.index`` of the oldest segment that is sealed later than that time, and those of a trim.
@@ -100,7 +102,10 @@ def apply_retention(committer: Committer, sidecars: SidecarCache) -> AppliedRete
         if policy.is_empty:
             continue
         found = attempt(
-            committer, topic.name, "retention", partial(_apply, committer, sidecars, cuts, topic, policy)
+            committer,
+            topic.name,
+            "retention",
+            partial(_apply, committer, sidecars, cuts, topic, policy, dry_run),
         )
         if isinstance(found, DamagedTopic):
             damaged.append(found)
@@ -110,7 +115,12 @@ def apply_retention(committer: Committer, sidecars: SidecarCache) -> AppliedRete
 
 
 def _apply(
-    committer: Committer, sidecars: SidecarCache, cuts: _Cuts, topic: TopicState, policy: _Policy
+    committer: Committer,
+    sidecars: SidecarCache,
+    cuts: _Cuts,
+    topic: TopicState,
+    policy: _Policy,
+    dry_run: bool,
 ) -> Sequence[DeletedRecords]:
     state = committer.state
     wanted: dict[int, int] = {}
@@ -133,6 +143,11 @@ def _apply(
                 )
         if end > partition.log_start:
             wanted[number] = end
+    if dry_run:
+        starts = {
+            number: state.partition(TopicPartition(topic.topic_id, number)).log_start for number in wanted
+        }
+        return [DeletedRecords(topic.name, number, starts[number], end) for number, end in wanted.items()]
     if not wanted:
         return ()
     return trim_to(committer, sidecars, topic, wanted, unpinned=unpinned if policy.pinned_ms else None)

@@ -280,8 +280,8 @@ class LiftedMarks(NamedTuple):
     damaged: tuple[DamagedTopic, ...] = ()
 
 
-def lift_marks(committer: Committer, sidecars: SidecarCache) -> LiftedMarks:
-    """Acknowledge the offsets from each mark on that no reader gets.
+def lift_marks(committer: Committer, sidecars: SidecarCache, *, dry_run: bool = False) -> LiftedMarks:
+    """Acknowledge the offsets from each mark on that no reader gets. ``dry_run``: only say what would come of it.
 
     Requests: 1 GET for the sealed segment or batch table that a mark is in, and for those that it passes, unless they are kept; 1 entry for each
     subscription whose mark moves.
@@ -292,7 +292,7 @@ def lift_marks(committer: Committer, sidecars: SidecarCache) -> LiftedMarks:
     for topic_id, name in sorted(state.subscriptions):
         topic = state.topics[topic_id]
         found = attempt(
-            committer, topic.name, "subscription", partial(_lift, committer, sidecars, topic, name)
+            committer, topic.name, "subscription", partial(_lift, committer, sidecars, topic, name, dry_run)
         )
         if isinstance(found, DamagedTopic):
             damaged.append(found)
@@ -302,20 +302,25 @@ def lift_marks(committer: Committer, sidecars: SidecarCache) -> LiftedMarks:
 
 
 def _lift(
-    committer: Committer, sidecars: SidecarCache, topic: TopicState, name: str
+    committer: Committer, sidecars: SidecarCache, topic: TopicState, name: str, dry_run: bool
 ) -> tuple[LiftedMark, ...]:
     state = committer.state
     state.topic_of(topic.topic_id, "a subscription")
     if (topic.topic_id, name) not in state.subscriptions:
         return ()
-    before, wanted = {}, []
+    before, wanted, after = {}, [], {}
     for number in range(topic.partitions):
         key = TopicPartition(topic.topic_id, number)
         acks = state.acks(state.subscription(topic.topic_id, name), key)
         gap = _gap_at_mark(sidecars, state, key, acks)
         if len(gap):
             before[number] = acks.mark
+            after[number] = acks.acknowledged(gap).mark
             wanted.append(AckedPartition(number, tuple(gap.pairs())))
+    if dry_run:
+        return tuple(
+            LiftedMark(topic.name, name, number, mark, after[number]) for number, mark in before.items()
+        )
     if not wanted:
         return ()
     acks_of_all = Acks(topic.topic_id, name, AckMode.INDIVIDUAL, tuple(wanted), tuple(wanted))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from txnformat.arguments import is_text, items
 from txnformat.client.committer import Committer
-from txnformat.core.intents import CommitResult, RemoveTopic
+from txnformat.core.intents import RemoveTopic
+from txnformat.core.lifecycle.deletion import delete_topic as operations_of
 from txnformat.core.lifecycle.operations import DeleteTopic
 from txnformat.core.operations import EndTxn
-from txnformat.core.state import LogState
+from txnformat.core.state import LogState, TopicState
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.errors import (
     ConflictError,
@@ -83,30 +84,39 @@ class TopicDeletion:
     topic: str
     topic_id: str
     entry: int
-    """Entry that deleted it; entries before it show the topic in ``txnlog dump`` only."""
+    """Entry that deleted it; entries before it show the topic in ``txnlog dump`` only. -1 in a dry run."""
     partitions: int
     aborted: tuple[str, ...] = ()
     """Transactional ids whose open transactions were aborted."""
     given_up: tuple[str, ...] = ()
     """Transactional ids of prepared transactions that have lost what they had in the topic."""
+    dry_run: bool = False
+    """True: nothing was changed, and this would come of the deletion."""
 
     @classmethod
-    def of(cls, topic: str, topic_id: str, partitions: int, result: CommitResult) -> TopicDeletion:
+    def of(cls, topic: TopicState, entry: int, operations: Sequence[object]) -> TopicDeletion:
         """Return what the operations of a deletion say."""
-        given_up = [name for op in result.operations if isinstance(op, DeleteTopic) for name in op.prepared]
-        aborted = [op.transactional_id for op in result.operations if isinstance(op, EndTxn)]
-        return cls(topic, topic_id, result.entry, partitions, tuple(aborted), tuple(given_up))
+        given_up = [name for op in operations if isinstance(op, DeleteTopic) for name in op.prepared]
+        aborted = [op.transactional_id for op in operations if isinstance(op, EndTxn)]
+        return cls(topic.name, topic.topic_id, entry, topic.partitions, tuple(aborted), tuple(given_up))
 
 
-def delete_topic(committer: Committer, name: str, force: bool | Sequence[str]) -> TopicDeletion:
+def delete_topic(
+    committer: Committer, name: str, force: bool | Sequence[str], *, dry_run: bool = False
+) -> TopicDeletion:
     """Delete a topic; see :meth:`txnformat.log.TxnLog.delete_topic`."""
     prepared = names_in(force)
     state = committer.refresh()
     topic = state.topic(name)
     check_named(state, prepared)
     action = RemoveTopic(topic.topic_id, force is not False, prepared)
+    if dry_run:
+        decided = operations_of(state, action)
+        return replace(
+            TopicDeletion.of(topic, -1, decided if isinstance(decided, tuple) else ()), dry_run=True
+        )
     result = committer.commit(committer.intend(action))
-    return TopicDeletion.of(name, topic.topic_id, topic.partitions, result)
+    return TopicDeletion.of(topic, result.entry, result.operations)
 
 
 def names_in(force: object) -> tuple[str, ...]:

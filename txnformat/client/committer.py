@@ -30,6 +30,7 @@ from txnformat.core.intents import (
     Action,
     CommitResult,
     EndTransaction,
+    ExpireIdle,
     Intent,
     SealSegments,
     SpillExtents,
@@ -452,10 +453,19 @@ class Committer:
         """
         return shielded(self._end_expired)
 
-    def _end_expired(self) -> list[EndTransaction]:
+    def expired(self) -> list[EndTransaction]:
+        """Return what :meth:`end_expired` would end; nothing is changed."""
         self.refresh()
+        return self._watch.expired(self.state, self.read(_times()))
+
+    def expirable(self) -> list[Expire]:
+        """Return what the first entry of :meth:`expire` would forget; nothing is changed."""
+        wanted = self._expirable()
+        return [] if wanted is None else [wanted.expire]
+
+    def _end_expired(self) -> list[EndTransaction]:
         ended = []
-        for action in self._watch.expired(self.state, self._driver.run(_times())):
+        for action in self.expired():
             known = self.state.transactional_ids.get(action.transactional_id)
             if known is not None and known.epoch == action.epoch:
                 try:
@@ -476,15 +486,18 @@ class Committer:
         """
         return shielded(self._expire)
 
+    def _expirable(self) -> ExpireIdle | None:
+        return expirable(
+            self.state,
+            self.read(_times()).store_ms,
+            producer_retention_ms=self.settings.producer_retention_ms,
+            transactional_id_retention_ms=self.settings.transactional_id_retention_ms,
+        )
+
     def _expire(self) -> list[Expire]:
         done: list[Expire] = []
         while True:
-            wanted = expirable(
-                self.state,
-                self._driver.run(_times()).store_ms,
-                producer_retention_ms=self.settings.producer_retention_ms,
-                transactional_id_retention_ms=self.settings.transactional_id_retention_ms,
-            )
+            wanted = self._expirable()
             if wanted is None:
                 return done
             try:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import base64
 import binascii
 import datetime
+import json
 import math
 import re
 import sys
@@ -33,14 +34,14 @@ from txnformat.columns.row_values import is_exact_decimal
 from txnformat.digits import special_float
 from txnformat.errors import InvalidInputError
 
-__all__ = ["Binary", "decoder", "encoded", "encoder", "has_decimal"]
+__all__ = ["Binary", "decoder", "encoded", "encoder", "has_decimal", "shown"]
 
 Convert = Callable[[Any], Any]
 
 _SPECIAL_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _LARGEST_FLOATS = {16: 65504.0, 32: float.fromhex("0x1.fffffep127"), 64: sys.float_info.max}
 """The largest float, by the bits of the column."""
-_DECIMAL = re.compile(r"Decimal\('([^']*)'\)")
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _TOO_FINE = re.compile(r"[.,]\d{7}")
 
 
@@ -108,15 +109,33 @@ def _nested_decoder(type_: pa.DataType, binary: Binary) -> Convert:
 
 
 def _unfit(value: Any, type_: pa.DataType, why: str = "") -> ValueError:
-    return ValueError(f"{_shown(value):.80} is not a value of {str(type_)!s:.80}{why}")
+    return ValueError(f"{shown(value):.80} is not a value of {str(type_)!s:.80}{why}")
 
 
-def _shown(value: Any) -> str:
-    """Return a value for a message: a number as a number, whatever Python holds it in."""
+def shown(value: Any) -> str:
+    """Return a JSON value for a message: as JSON, whatever Python holds it in; a text that is no part of another value in single quotes."""
+    if isinstance(value, str):
+        return repr(value)
     try:
-        return str(value) if isinstance(value, Decimal) else _DECIMAL.sub(r"\1", repr(value))
+        return _as_json(value)
     except RecursionError:
-        return "a value of deeply nested lists or objects"
+        return "a value of deeply nested arrays or objects"
+
+
+def _as_json(value: Any) -> str:
+    match value:
+        case None | bool():
+            return json.dumps(value)
+        case str():
+            return json.dumps(value, ensure_ascii=not value.isprintable())
+        case dict():
+            return "{" + ", ".join(f"{_as_json(name)}: {_as_json(one)}" for name, one in value.items()) + "}"
+        case list() | tuple():
+            return "[" + ", ".join(map(_as_json, value)) + "]"
+        case float() if not math.isfinite(value):
+            return special_float(value)
+        case _:
+            return str(value)
 
 
 def _checked(value: Any, kind: type, type_: pa.DataType) -> Any:
@@ -146,6 +165,8 @@ def _float(value: Any, largest: float, type_: pa.DataType) -> float:
 def _decimal(value: Any, type_: pa.DataType) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, int | Decimal | str):
         raise _unfit(value, type_)
+    if isinstance(value, str) and not _NUMBER.fullmatch(value.strip(" \t")):
+        raise _unfit(value, type_)  # Decimal takes 1_0, and digits of other scripts
     try:
         number = Decimal(value)
     except InvalidOperation:

@@ -49,6 +49,7 @@ PLACES_MAX = 6_000
 
 END = {Outcome.COMMIT: "committed", Outcome.ABORT: "aborted"}
 PLAIN = "plain"
+GIVEN_UP = "given-up"
 
 
 def samples_for(partitions: int) -> int:
@@ -231,16 +232,17 @@ class Collector:
         return placed
 
     def _give_up(self, op: GiveUp, entry: CommitEntry) -> None:
-        """Move the records that a prepared transaction loses to a transaction that was aborted."""
+        """Move the records that a prepared transaction loses to a part of their own; the transaction stays prepared."""
         found = self._of(op.transactional_id, op.producer_id, op.epoch, entry)
         lost = {marker.topic_partition for marker in op.markers}
-        aborted = _Growing(op.transactional_id, op.producer_id, op.epoch, found.begin_entry, found.begin_ms)
-        aborted.runs = [run for run in found.runs if run[0] in lost]
-        aborted.records = sum(run[2] - run[1] for run in aborted.runs)
+        part = _Growing(op.transactional_id, op.producer_id, op.epoch, found.begin_entry, found.begin_ms)
+        part.before_window, part.prepared_entry = found.before_window, found.prepared_entry
+        part.runs = [run for run in found.runs if run[0] in lost]
+        part.records = sum(run[2] - run[1] for run in part.runs)
         found.runs = [run for run in found.runs if run[0] not in lost]
-        found.records -= aborted.records
-        aborted.end(entry, END[Outcome.ABORT], "operator")
-        self._keep(aborted)
+        found.records -= part.records
+        part.end(entry, GIVEN_UP, "operator")
+        self._keep(part)
 
     def _keep(self, found: _Growing) -> None:
         """Keep a transaction that has ended, and let the oldest go above the bounds."""
@@ -303,7 +305,7 @@ class Collector:
             )
             if self._topic is not None and not runs and (one.end_entry is not None or one.runs):
                 continue  # all of it is in other topics
-            if one.outcome != PLAIN:
+            if one.outcome not in (PLAIN, GIVEN_UP):
                 numbers[one.producer_id, one.epoch] = len(found)
             found.append(
                 Transaction(

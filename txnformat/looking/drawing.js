@@ -2,9 +2,9 @@
 const SVG = "http://www.w3.org/2000/svg";
 const WORDS = {
   committed: "committed", aborted: "aborted", open: "open", prepared: "prepared", late: "late: its timeout is over",
-  plain: "without a transaction", hanging: "hanging",
+  plain: "without a transaction", hanging: "hanging", "given-up": "given up",
 };
-const LETTERS = { committed: "C", aborted: "A", open: "O", prepared: "P", late: "L", plain: "", hanging: "H" };
+const LETTERS = { committed: "C", aborted: "A", open: "O", prepared: "P", late: "L", plain: "", hanging: "H", "given-up": "G" };
 
 // Characters that are not seen, or turn the text around them, as escapes: an id or a column may have them.
 function visible(text) {
@@ -38,6 +38,7 @@ function patterns() {
     made("open", svg("circle", { cx: 4, cy: 4, r: 1.5, class: "dot" })),
     made("prepared", svg("path", { d: "M2,0 v8 M6,0 v8", class: "hatch" })),
     made("late", svg("path", { d: "M0,0 l8,8 M8,0 l-8,8", class: "hatch" })),
+    made("given-up", svg("path", { d: "M0,6 l4,-4 l4,4", class: "hatch" })),
     made("plain", svg("path", { d: "M0,4 h8", class: "hatch" }))));
 }
 

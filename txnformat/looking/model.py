@@ -47,7 +47,7 @@ class Run(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Transaction(msgspec.Struct, frozen=True):
-    """A transaction, or an append without one."""
+    """A transaction, an append without one, or the part of a prepared transaction that an operator gave up."""
 
     transactional_id: str
     """Empty for an append without a transaction, and for a hanging transaction."""
@@ -68,7 +68,7 @@ class Transaction(msgspec.Struct, frozen=True):
     """The entry that ended it. If None, it is open at the document's entry."""
     end_ms: int | None = None
     outcome: str = "open"
-    """At the document's entry: "open", "prepared", "late" (its timeout is over), "committed", "aborted", or "plain": records without a transaction."""
+    """At the document's entry: "open", "prepared", "late" (its timeout is over), "committed", "aborted", "plain" (records without a transaction), or "given-up": records that a prepared transaction, which has the same producer id and epoch, has lost to a deletion of records or of a topic."""
     cause: str = ""
     """The cause of its end: "producer", "init", "timeout" or "operator"."""
     before_window: bool = False

@@ -4,7 +4,7 @@ const STRIPS = 12, LANES = 24, ROWS = 100;
 const byId = (id) => document.getElementById(id);
 const live = document.body.dataset.live === "yes";
 const every = Number(document.body.dataset.every || 1000);
-const view = { doc: JSON.parse(byId("document").textContent), at: 0, page: "timeline", topic: "", picked: -1, first: 0, rows: ROWS, following: live, fault: "", search: "" };
+const view = { doc: JSON.parse(byId("document").textContent), at: 0, page: "timeline", topic: "", picked: -1, key: null, first: 0, rows: ROWS, following: live, fault: "", search: "", find: "", width: 0 };
 
 const samples = () => view.doc.samples;
 const sample = () => samples()[view.at];
@@ -13,8 +13,24 @@ function outcomeAt(index) {
   const one = view.doc.transactions[index], shown = sample();
   if (!shown || one.begin_entry > shown.entry) return null;
   if (one.end_entry !== null && one.end_entry <= shown.entry) return one.outcome;
-  const open = shown.undecided.find(([number]) => number === index);
+  // A part that was given up was open before, with its transaction.
+  const open = shown.undecided.find(([number]) => number === index || (one.outcome === "given-up" && isOf(view.doc.transactions[number], one)));
   return open ? open[1] : "open";
+}
+
+function isOf(one, other) { return one.producer_id === other.producer_id && one.epoch === other.epoch; }
+
+// What names a transaction in each document: its index changes, and appends without one share their producer.
+function keyOf(doc, index) {
+  const one = doc.transactions[index];
+  if (!one) return null;
+  if (one.outcome !== "plain") return `${one.producer_id} ${one.epoch} ${one.outcome === "given-up" ? one.end_entry : ""}`;
+  const run = one.runs[0], place = run ? doc.partitions[run[0]] : null;
+  return `plain ${one.begin_entry} ${one.producer_id} ${place ? `${place.topic} ${place.partition} ${run[1]}` : ""}`;
+}
+
+function pickButton(place, index, attributes) {
+  return html("button", { class: "link", type: "button", "data-key": `${place} ${keyOf(view.doc, index)}`, onclick: () => pick(index), ...attributes }, nameOf(view.doc.transactions[index]));
 }
 
 function nameOf(one) {
@@ -52,10 +68,10 @@ function shownPartitions() {
 // --- the pages --------------------------------------------------------------------------------------------------------
 
 function drawTimeline(into) {
-  const width = Math.max(240, into.clientWidth || 600);
+  const width = Math.max(240, view.width || 600);
   const outcomes = view.doc.transactions.map((_, index) => outcomeAt(index));
   into.append(html("ul", { class: "legend", "aria-label": "Legend" },
-    ...["committed", "aborted", "open", "prepared", "late", "plain"].map((one) => html("li", {}, swatch(one), `${WORDS[one]}${LETTERS[one] ? " (" + LETTERS[one] + ")" : ""}`))));
+    ...["committed", "aborted", "open", "prepared", "late", "given-up", "plain"].map((one) => html("li", {}, swatch(one), `${WORDS[one]}${LETTERS[one] ? " (" + LETTERS[one] + ")" : ""}`))));
   into.append(html("h2", {}, "Transactions over offsets"),
     html("p", { class: "note" }, "Each partition has a scale of its own. The solid line is the last stable offset (LSO), where read_committed ends; the dashed line is the log end."));
   const every = shownPartitions();
@@ -92,7 +108,7 @@ function drawStrip(index, width, blocks) {
   const label = `${one.topic}, partition ${one.partition}: log start ${start}, last stable offset ${stable}, log end ${end}` + (held ? `; ${held} offsets held back by ${who}` : "");
   return html("div", { class: "strip" },
     html("div", {}, html("b", {}, `${one.topic} ${one.partition}`), html("span", {}, `start ${number(start)}`), html("span", {}, `LSO ${number(stable)}`), html("span", {}, `end ${number(end)}`),
-      held ? html("span", {}, `${number(held)} held back by `, html("button", { class: "link", type: "button", onclick: () => pick(holder) }, who)) : null,
+      held ? html("span", {}, `${number(held)} held back by `, holder >= 0 ? pickButton(`strip ${one.topic} ${one.partition}`, holder) : who) : null,
       low > start ? html("span", {}, `offsets below ${number(low)} are before the window`) : null),
     strip(width, [start, stable, end], blocks, { low, high, label }));
 }
@@ -130,7 +146,7 @@ function drawHeld(into) {
   if (view.at !== samples().length - 1) {
     const open = sample().undecided;
     into.append(html("p", { class: "note" }, `${open.length} open at entry ${sample().entry}. The commands that end transactions are shown at the newest entry of this window.`),
-      html("ul", {}, ...open.slice(0, ROWS).map(([index, status]) => html("li", {}, badge(status), " ", html("button", { class: "link", type: "button", onclick: () => pick(index) }, nameOf(view.doc.transactions[index]))))));
+      html("ul", {}, ...open.slice(0, ROWS).map(([index, status]) => html("li", {}, badge(status), " ", pickButton("held", index)))));
     return;
   }
   if (!view.doc.open.length) into.append(html("p", {}, "None is open: readers at read_committed reach the log end everywhere."));
@@ -145,18 +161,39 @@ function drawHeld(into) {
   }
 }
 
+function isShown(topic) {
+  return (!view.topic || topic === view.topic) && topic.toLowerCase().includes(view.find.toLowerCase());
+}
+
+// A box that filters by name what make() gives; it makes that again at each letter, and nothing else.
+function filtered(into, make) {
+  const place = html("div", {});
+  const box = html("input", { type: "search", "data-key": "find-topic", "aria-label": "Filter topics by name", placeholder: "filter topics by name", value: view.find, oninput: (event) => { view.find = event.target.value; place.replaceChildren(...make()); } });
+  into.append(html("p", {}, box), place);
+  place.replaceChildren(...make());
+}
+
+// A table of the first rows only: of thousands, a browser is slow.
+function capped(caption, heads, rows, what) {
+  const shown = table(rows.length > ROWS ? `${caption}: ${ROWS} of ${number(rows.length)}` : caption, heads, rows.slice(0, ROWS));
+  return rows.length > ROWS ? [shown, html("p", { class: "note", role: "status" }, `${number(rows.length - ROWS)} more ${what}, filter by name`)] : [shown];
+}
+
 function drawTopics(into) {
-  const rows = view.doc.topics.filter((one) => !view.topic || one.name === view.topic).map((one) => [one.name, one.partitions, number(one.records), size(one.bytes), number(one.aborted_records), number(one.lag), one.key_columns.join(", "), Object.entries(one.settings).map(([key, value]) => `${key}=${value}`).join(", ")]);
-  into.append(table(`Topics at entry ${view.doc.entry}`, ["Topic", "#Partitions", "#Records below LSO", "#Bytes", "#Aborted records", "#Held back", "Key columns", "Settings"], rows));
-  const places = shownPartitions().map((index) => {
-    const one = view.doc.partitions[index], [start, stable, end, holder] = sample().places[index];
-    return [one.topic, one.partition, number(start), number(stable), number(end), number(end - stable), holder >= 0 ? nameOf(view.doc.transactions[holder]) : ""];
+  filtered(into, () => {
+    const rows = view.doc.topics.filter((one) => isShown(one.name)).map((one) => [one.name, one.partitions, number(one.records), size(one.bytes), number(one.aborted_records), number(one.lag), one.key_columns.join(", "), Object.entries(one.settings).map(([key, value]) => `${key}=${value}`).join(", ")]);
+    const places = shownPartitions().filter((index) => isShown(view.doc.partitions[index].topic)).map((index) => {
+      const one = view.doc.partitions[index], [start, stable, end, holder] = sample().places[index];
+      return [one.topic, one.partition, number(start), number(stable), number(end), number(end - stable), holder >= 0 ? nameOf(view.doc.transactions[holder]) : ""];
+    });
+    return [...capped(`Topics at entry ${view.doc.entry}`, ["Topic", "#Partitions", "#Records below LSO", "#Bytes", "#Aborted records", "#Held back", "Key columns", "Settings"], rows, "topics"),
+      html("h2", {}, "Partitions"),
+      ...capped(`Partitions at entry ${sample().entry}`, ["Topic", "#Partition", "#Log start", "#LSO", "#Log end", "#Held back", "Held back by"], places, "partitions")];
   });
-  into.append(html("h2", {}, "Partitions"), table(`Partitions at entry ${sample().entry}`, ["Topic", "#Partition", "#Log start", "#LSO", "#Log end", "#Held back", "Held back by"], places));
 }
 
 function drawTransactions(into) {
-  const search = html("input", { type: "search", "aria-label": "Find a transactional id", placeholder: "transactional id", value: view.search, oninput: (event) => { view.search = event.target.value; rows(); } });
+  const search = html("input", { type: "search", "data-key": "find-id", "aria-label": "Find a transactional id", placeholder: "transactional id", value: view.search, oninput: (event) => { view.search = event.target.value; rows(); } });
   const place = html("div", {});
   function rows() {
     const found = [];
@@ -168,7 +205,7 @@ function drawTransactions(into) {
     found.sort((a, b) => late(a[1]) - late(b[1]) || b[2].begin_entry - a[2].begin_entry);
     const made = found.slice(0, view.rows).map(([index, outcome, one]) => ({
       picked: view.picked === index,
-      cells: [html("button", { class: "link", type: "button", "aria-pressed": view.picked === index ? "true" : "false", onclick: () => pick(index) }, nameOf(one)), badge(outcome), `${one.producer_id} / ${one.epoch}`,
+      cells: [pickButton("list", index, { "aria-pressed": view.picked === index ? "true" : "false" }), badge(outcome), `${one.producer_id} / ${one.epoch}`,
         `${one.begin_entry} (${clock(one.begin_ms)})`, one.end_entry !== null && one.end_entry <= sample().entry ? `${one.end_entry}${one.cause ? ", by " + one.cause : ""}` : "",
         number(one.records), one.staged && one.end_entry === null ? number(one.staged) : "", size(one.bytes)],
     }));
@@ -191,7 +228,7 @@ function drawGroups(into) {
 
 function drawFiles(into) {
   const one = view.doc.storage;
-  into.append(table(`Bytes of topics at entry ${view.doc.entry}, compressed`, ["Topic", "#Decided", "#Of these aborted", "#Unsealed extents", "#Unsealed offsets"], one.topics.filter(([topic]) => !view.topic || topic === view.topic).map(([topic, bytes, aborted, extents, offsets]) => [topic, size(bytes), size(aborted), number(extents), number(offsets)])));
+  filtered(into, () => capped(`Bytes of topics at entry ${view.doc.entry}, compressed`, ["Topic", "#Decided", "#Of these aborted", "#Unsealed extents", "#Unsealed offsets"], one.topics.filter(([topic]) => isShown(topic)).map(([topic, bytes, aborted, extents, offsets]) => [topic, size(bytes), size(aborted), number(extents), number(offsets)]), "topics"));
   into.append(html("h2", {}, "Objects that the state names"),
     table(`Objects at entry ${view.doc.entry}`, ["Objects", "#Count", "#Bytes"], [
       ["data files that unsealed records are in", number(one.files), size(one.files_bytes)],
@@ -209,7 +246,7 @@ function drawRequests(into) {
     const from = entries[0][1], span = Math.max(1, entries[entries.length - 1][1] - from), buckets = Math.min(60, entries.length);
     const counts = new Array(buckets).fill(0), records = new Array(buckets).fill(0);
     for (const [, ms, added] of entries) { const at = Math.min(buckets - 1, Math.floor(((ms - from) / span) * buckets)); counts[at] += 1; records[at] += added; }
-    const width = Math.max(240, into.clientWidth || 600), seconds = span / 1000;
+    const width = Math.max(240, view.width || 600), seconds = span / 1000;
     const sum = (index) => entries.reduce((total, one) => total + one[index], 0);
     into.append(html("p", {}, `${number(entries.length)} entries in ${lasting(span)}: ${(entries.length / seconds).toFixed(2)} entries, ${number(Math.round(sum(2) / seconds))} records and ${size(Math.round(sum(3) / seconds))} a second.`),
       html("h2", {}, "Entries over time"), bars(width, counts, `Entries over time, at most ${Math.max(...counts)} in one of ${buckets} parts`),
@@ -230,7 +267,7 @@ function drawRequests(into) {
 }
 
 function followCost() {
-  const minute = 60000 / every;
+  const minute = 90000 / every;  // every other look also asks whether the log is still there
   const price = (minute * view.doc.prices.read) / 1000;
   return `Following costs ${number(Math.round(minute))} GET a minute (${dollars(price)} a minute, ${dollars(price * 43200)} in a month without a pause) and 2 GET for each new entry, however many pages are open. It pauses while the page is hidden.`;
 }
@@ -239,7 +276,11 @@ function followCost() {
 
 const DRAW = { timeline: drawTimeline, topics: drawTopics, transactions: drawTransactions, groups: drawGroups, files: drawFiles, requests: drawRequests };
 
-function pick(index) { view.picked = view.picked === index ? -1 : index; draw(); }
+function pick(index) {
+  view.picked = view.picked === index ? -1 : index;
+  view.key = keyOf(view.doc, view.picked);
+  draw();
+}
 
 function status() {
   const shown = sample(), doc = view.doc;
@@ -249,7 +290,9 @@ function status() {
 }
 
 function draw() {
-  const focused = document.activeElement && document.activeElement.closest("#main") ? [...byId("main").querySelectorAll("button, [tabindex], input")].indexOf(document.activeElement) : -1;
+  const active = document.activeElement && document.activeElement.closest(".body") ? document.activeElement : null;
+  const reachable = () => [...byId("main").querySelectorAll("button, [tabindex], input")];
+  const focused = active ? reachable().indexOf(active) : -1, caret = active && active.setSelectionRange ? [active.selectionStart, active.selectionEnd] : null;
   const slider = byId("slider");
   slider.min = live ? view.doc.earliest : 0;
   slider.max = live ? Math.max(view.doc.newest, 0) : Math.max(0, samples().length - 1);
@@ -267,13 +310,20 @@ function draw() {
     section.hidden = name !== view.page;
     if (name !== view.page) continue;
     const body = section.querySelector(".body");
-    body.replaceChildren();
     section.setAttribute("aria-label", title);
-    if (samples().length) DRAW[name](body); else body.append(html("p", {}, "The log has no entry yet."));
+    view.width = body.clientWidth;
+    // Made aside: a page that is empty for a moment would lose its place.
+    const made = html("div", {});
+    if (samples().length) DRAW[name](made); else made.append(html("p", {}, "The log has no entry yet."));
+    body.replaceChildren(...made.childNodes);
   }
   byId("foot").textContent = `Entries ${view.doc.first} to ${view.doc.entry} of ${view.doc.newest}; states from entry ${view.doc.earliest} on can be shown. Made by txnlog ${view.doc.version}.`;
   byId("notes").replaceChildren(...view.doc.notes.map((note) => html("p", { class: "note" }, note)));
-  if (focused >= 0) { const again = [...byId("main").querySelectorAll("button, [tabindex], input")][focused]; if (again) again.focus({ preventScroll: true }); }
+  if (active) {
+    const again = active.dataset.key ? reachable().find((one) => one.dataset.key === active.dataset.key) : reachable()[focused];
+    (again || byId("main")).focus({ preventScroll: true });
+    if (again && caret) again.setSelectionRange(...caret);
+  }
 }
 
 function nearest(entry) {
@@ -293,9 +343,8 @@ function topics() {
 }
 
 function take(doc) {
-  const picked = view.doc.transactions[view.picked];
   view.doc = doc;
-  view.picked = picked ? doc.transactions.findIndex((one) => one.producer_id === picked.producer_id && one.epoch === picked.epoch) : -1;
+  view.picked = view.key === null ? -1 : doc.transactions.findIndex((_, index) => keyOf(doc, index) === view.key);
   view.at = Math.max(0, doc.samples.length - 1);
   topics();
 }

@@ -19,7 +19,7 @@ from txnformat.core.snapshot.codec import decode_snapshot
 from txnformat.core.state import EMBEDDING, LogState
 from txnformat.core.wire.small_documents import decode_format, decode_latest, decode_version
 from txnformat.core.wire.typed import check_version
-from txnformat.errors import CorruptDataError, FormatError, NotFoundError, StorageError
+from txnformat.errors import ConflictError, CorruptDataError, FormatError, NotFoundError, StorageError
 from txnformat.protocol.effects import GetObject, ListObjects, ReadClock, Steps, Times
 from txnformat.protocol.reads import (
     get_object,
@@ -35,6 +35,7 @@ from txnformat.protocol.view import View
 from txnformat.segments.payload import head_of
 
 __all__ = [
+    "check_identity",
     "confirm",
     "empty_state",
     "fold_bytes",
@@ -271,6 +272,30 @@ def _open_view() -> Steps[View]:
         hint="restore the objects under _txnlog/snapshots",
         snapshots=found[-3:],
     )
+
+
+def check_identity(log_id: str) -> Steps[None]:
+    """Check that the log at this place is the one with this id. Requests: 1 GET.
+
+    Raises NotFoundError of kind ``log-gone`` (there is none), ConflictError of kind ``log-replaced`` (there is another).
+    """
+    data = yield from get_object(keys.FORMAT_KEY)
+    if data is None:
+        raise NotFoundError(
+            "the log is no longer there: it was deleted or moved after it was opened",
+            kind="log-gone",
+            hint="check the path; open the log again once it is back",
+            log_id=log_id,
+        )
+    found = decode_format(data).log_id
+    if found != log_id:
+        raise ConflictError(
+            "another log is at this place now: the one that was opened was deleted, and a new one created",
+            kind="log-replaced",
+            hint="open the log again to use the new one; positions and offsets of the old one mean nothing in it",
+            log_id=log_id,
+            found=found,
+        )
 
 
 def _missing_format() -> Steps[bytes]:

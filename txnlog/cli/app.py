@@ -35,6 +35,7 @@ from txnlog.cli import (
 from txnlog.cli.altering.command import alter_topic
 from txnlog.cli.doctor.command import doctor
 from txnlog.cli.erasure.command import erase
+from txnlog.cli.erasure.deleting import delete_records, delete_topic
 from txnlog.cli.exchange.groups import export_group, import_group
 from txnlog.cli.exchange.schemas import schema
 from txnlog.cli.failures import BROKEN_PIPE, INTERNAL, INTERRUPTED, TERMINATED, Interrupted, Notes, report
@@ -93,8 +94,8 @@ for command in (
     import_group,
     export_group,
     topics.offsets,
-    topics.delete_records,
-    topics.delete_topic,
+    delete_records,
+    delete_topic,
     transactions.transactions,
     groups.groups,
     subscriptions.subscriptions,
@@ -204,3 +205,7 @@ def main() -> NoReturn:
     # Python's own end is left out: a thread of Arrow that lets go of a Python object just then would abort the process
     # (status 134) after all the work is done.
     os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -5,17 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from txnlog.cli.failures import Interrupted
 from txnlog.cli.options import TOPIC, TRANSACTIONAL_ID, IntegerRange, Place, with_place
 from txnlog.cli.output import Table, counted, printable, say
 
 if TYPE_CHECKING:
     from txnformat.admin.transactions import EndedTransaction
 
-__all__ = ["COMMANDS"]
+__all__ = ["COMMANDS", "asked", "confirm", "dry_run_option"]
+
+T = TypeVar("T")
 
 ENDED = Table("TransactionalId ProducerId ProducerEpoch Outcome Entry")
 LINGERING = Table(
@@ -149,8 +152,22 @@ def _carry_out(end: End, *, dry_run: bool, sure: bool) -> Sequence[EndedTransact
             )
         if would:
             names = printable(", ".join(one.transactional_id for one in would))
-            click.confirm(f"Abort {counted(len(would), 'transaction')}: {names}?", abort=True, err=True)
+            confirm(f"Abort {counted(len(would), 'transaction')}: {names}?")
     return end()
+
+
+def confirm(question: str) -> None:
+    """Ask, and return if the answer is yes. Raises ClickException and Interrupted: nothing was changed."""
+    if not asked(lambda: click.confirm(question, err=True)):
+        raise click.ClickException("the answer was no, so nothing was changed")
+
+
+def asked(ask: Callable[[], T]) -> T:
+    """Return the answer to a question. Raises Interrupted: Ctrl-C, or the end of the input, is the answer."""
+    try:
+        return ask()
+    except click.Abort:
+        raise Interrupted("interrupted; nothing was changed") from None
 
 
 def _show(ended: Sequence[EndedTransaction], as_json: bool) -> None:

@@ -16,7 +16,18 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from txnformat.errors import NotFoundError
-from txnlog.cli.options import GROUP, NUMBER, TOPIC, Integer, IntegerRange, Place, parse_numbers, with_place
+from txnlog.cli.options import (
+    GROUP,
+    NUMBER,
+    TIMES,
+    TOPIC,
+    Integer,
+    IntegerRange,
+    Place,
+    amount_of,
+    parse_numbers,
+    with_place,
+)
 from txnlog.cli.output import Table, counted, instant, plain_values, print_exact, print_json, say
 
 if TYPE_CHECKING:
@@ -58,10 +69,13 @@ _DURATION = re.compile(
 
 
 def _duration(text: str) -> datetime.timedelta:
-    """Return a duration in ISO 8601: days, hours, minutes and seconds."""
+    """Return a duration: as for other options, or in ISO 8601 as Kafka's tool has it: days, hours, minutes and seconds."""
+    known = amount_of(text, TIMES, None)
+    if known is not None:
+        return datetime.timedelta(milliseconds=known)
     found = _DURATION.fullmatch(text)
     if found is None:
-        raise click.BadParameter(f"{text!r} is not a duration such as P7D, PT1H30M or PT0.5S")
+        raise click.BadParameter(f"{text!r} is not a duration such as 7d, 12h, P7D, PT1H30M or PT0.5S")
     return datetime.timedelta(**{unit: float(count) for unit, count in found.groupdict("0").items()})
 
 
@@ -171,7 +185,7 @@ def _pending(found: Iterable[PendingCommit]) -> str | None:
     "--by-duration",
     type=_duration,
     metavar="DURATION",
-    help="To the first record of this long ago: P7D, PT1H30M.",
+    help="To the first record of this long ago: 7d, 12h, P7D, PT1H30M.",
 )
 @click.option(
     "--shift-by", type=Integer(), metavar="N", help="Forward by this many offsets; back if negative."

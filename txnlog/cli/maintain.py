@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ import click
 from txnformat.errors import InvalidInputError
 from txnlog.cli.ending import dry_run_option
 from txnlog.cli.failures import CORRUPT
-from txnlog.cli.options import TOPIC, Duration, Integer, Place, with_place
+from txnlog.cli.options import TOPIC, Bytes, Duration, Integer, Milliseconds, Place, with_place
 from txnlog.cli.output import Table, counted, instant, print_json, say, show_lines
 from txnlog.cli.progress import progress
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from txnformat.admin.garbage import VacuumReport
     from txnformat.admin.maintenance import MaintenanceReport
     from txnformat.admin.truncation import TruncationReport
+    from txnformat.log import TxnLog
     from txnformat.verify.report import VerifyProgress
 
 __all__ = ["compact", "maintain", "truncate", "vacuum"]
@@ -44,10 +44,10 @@ def maintain() -> None:
     """Keep the log small."""
 
 
-def _report(task: str, place: Place, as_json: bool) -> MaintenanceReport | None:
+def _report(task: str, place: Place, as_json: bool, *, dry_run: bool = False) -> MaintenanceReport | None:
     """Do a task of maintenance; return its report, or print it as JSON."""
     with place.open() as log:
-        report = log.maintain(task)
+        report = log.maintain(task, dry_run=dry_run)
     if not as_json:
         return report
     print_json(report)
@@ -70,10 +70,11 @@ def _timed_out(report: MaintenanceReport) -> str:
 def _sealed(report: MaintenanceReport) -> str:
     if not report.segments:
         return "nothing to seal"
-    return (
+    done = (
         f"sealed {counted(report.batches, 'batch')} of {counted(report.partitions, 'partition')} in "
-        f"{counted(report.segments, 'segment')}, {counted(report.sidecar_bytes, 'byte')} of sidecars"
+        f"{counted(report.segments, 'segment')}"
     )
+    return done if report.dry_run else f"{done}, {counted(report.sidecar_bytes, 'byte')} of sidecars"
 
 
 def _expired(report: MaintenanceReport) -> str:
@@ -148,9 +149,8 @@ SHOWN: dict[str, Callable[[MaintenanceReport], str]] = {
 @with_place
 @click.option(
     "--watch",
-    type=Integer(),
-    metavar="SECONDS",
-    help="Go on, with so many seconds between the rounds, until SIGTERM or SIGINT.",
+    type=Milliseconds("seconds"),
+    help="Go on, with so much time between the rounds, until SIGTERM or SIGINT.",
 )
 @click.option(
     "--metrics-file",
@@ -163,19 +163,24 @@ SHOWN: dict[str, Callable[[MaintenanceReport], str]] = {
     metavar="DURATION",
     help="Let commit entries go that are older, at least 7d, once in 6 hours; what `txnlog alter-log` has set unless you say so, and without that they stay.",
 )
+@dry_run_option
 def everything(
     place: Place,
     watch: int | None,
     metrics_file: Path | None,
     truncate_older_than: datetime.timedelta | None,
+    dry_run: bool,
     as_json: bool,
 ) -> None:
     """Do everything that keeps the log small, by its policy: timeouts, seal, expire, retention, once an hour marks of subscriptions and compaction, once in 24 hours vacuum, and once in 6 hours truncation if the log has an age for it.
 
     Any number of processes may do this at the same time. A task that removes something is skipped in a log that needs `txnlog upgrade` first.
     Exit code 6 when something of a topic is damaged: records of the other topics are removed and compacted nevertheless.
+    With --dry-run each task shows what it would do to the log as it is, without the effects of the tasks before it; tables are not made.
     """
-    if watch is not None and watch < 1:
+    if dry_run and (watch is not None or metrics_file is not None):
+        raise click.UsageError("--dry-run goes neither with --watch nor with --metrics-file")
+    if watch is not None and watch < 1_000:
         raise click.UsageError("--watch takes at least 1 second")
     from txnformat.admin.maintenance import Upkeep
 
@@ -186,7 +191,10 @@ def everything(
     if metrics_file is not None:
         _check_folder(metrics_file)
     with place.open() as log:
-        upkeep = Upkeep(partial(log.maintain, truncate_older_than=truncate_older_than), log.committer.clock)
+        maintain = _round(
+            log, is_repeated=watch is not None, truncate_older_than=truncate_older_than, dry_run=dry_run
+        )
+        upkeep = Upkeep(maintain, log.committer.clock)
         while True:
             report = upkeep.round() if watch is not None else upkeep.once()
             if report is not None:
@@ -196,10 +204,25 @@ def everything(
             if metrics_file is not None:
                 _write(metrics_file, upkeep.to_prometheus(log.url))
             sys.stdout.flush()  # a log of a service has each round when it is done
-            if watch is None or stop.wait(watch):
+            if watch is None or stop.wait(watch / 1_000):
                 break
     if report is not None and report.damaged:
         click.get_current_context().exit(CORRUPT)
+
+
+def _round(log: TxnLog, *, is_repeated: bool, **arguments: Any) -> Callable[[], MaintenanceReport]:
+    """Return what does a round. One of many first checks that the log is still there."""
+    from txnformat.client.identity import Identity, check_still_there
+
+    identity = Identity(log.committer)
+
+    def done() -> MaintenanceReport:
+        with identity.explaining():
+            if is_repeated:
+                check_still_there(log.committer)
+            return log.maintain(**arguments)
+
+    return done
 
 
 def _show_round(report: MaintenanceReport, as_json: bool, *, is_line: bool) -> None:
@@ -215,6 +238,12 @@ def _show_round(report: MaintenanceReport, as_json: bool, *, is_line: bool) -> N
     if report.damaged:
         say("")
         DAMAGED.show(report.damaged)
+    _say_dry(report)
+
+
+def _say_dry(report: MaintenanceReport) -> None:
+    if report.dry_run:
+        say("this is the effect; nothing was changed")
 
 
 def _rest(task: str) -> str:
@@ -301,12 +330,13 @@ def subscriptions(place: Place, as_json: bool) -> None:
 
 @maintain.command("retention")
 @with_place
-def retention(place: Place, as_json: bool) -> None:
+@dry_run_option
+def retention(place: Place, dry_run: bool, as_json: bool) -> None:
     """Remove the oldest records of topics, as their settings retention.ms and retention.bytes say.
 
     The log needs `txnlog upgrade` once before. Exit code 6 when something of a topic is damaged: records of the others are removed nevertheless.
     """
-    report = _report("retention", place, as_json)
+    report = _report("retention", place, as_json, dry_run=dry_run)
     if report is None:
         return
     for one in report.skipped:
@@ -315,6 +345,7 @@ def retention(place: Place, as_json: bool) -> None:
         REMOVED.show(report.removed)
     elif not report.skipped and not report.damaged:
         say("nothing to remove")
+    _say_dry(report)
     _with_damage(report)
 
 
@@ -449,12 +480,12 @@ def _truncation_counts(report: TruncationReport) -> str:
 )
 @click.option(
     "--target-bytes",
-    type=Integer(),
+    type=Bytes(),
     help="Compressed bytes of a new file, about; the topic's compact.target.bytes unless you say so.",
 )
 @click.option(
     "--min-lag-ms",
-    type=Integer(),
+    type=Milliseconds(),
     help="Leave segments alone that have records of a transaction aborted less than so long ago, and by key records appended since then; the topic's min.compaction.lag.ms unless you say so.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show which files would be rewritten; change nothing.")

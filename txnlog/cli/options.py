@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from txnformat.field_types import INT64_MAX
 from txnformat.store.options import shown_name
 
 if TYPE_CHECKING:
@@ -25,12 +26,17 @@ if TYPE_CHECKING:
 __all__ = [
     "GROUP",
     "NUMBER",
+    "SIZES",
+    "TIMES",
     "TOPIC",
     "TRANSACTIONAL_ID",
+    "Bytes",
     "Duration",
     "Integer",
     "IntegerRange",
+    "Milliseconds",
     "Place",
+    "amount_of",
     "binary_option",
     "delimiter_option",
     "parse_numbers",
@@ -44,9 +50,16 @@ __all__ = [
 NUMBER = re.compile("[0-9]{1,19}")
 """A number in an argument: digits of ASCII, as many as an offset can have."""
 
-_DURATION = re.compile("([0-9]{1,6})([dhms])")
+_AMOUNT = re.compile("([0-9]{1,19})([A-Za-z]{0,7})")
 _PLAIN = re.compile(r"[\w.:/@+][\w.:/@+-]*", re.ASCII)
-_UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
+TIMES = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 24 * 3_600_000}
+"""Milliseconds of each unit of time."""
+SIZES = {
+    "b": 1,
+    **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)},
+    **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)},
+}
+"""Bytes of each unit of size."""
 _INTEGER = re.compile("[+-]?[0-9]{1,19}")
 
 Command = Callable[..., Any]
@@ -54,9 +67,10 @@ Command = Callable[..., Any]
 
 if TYPE_CHECKING:
     _DurationType = click.ParamType[datetime.timedelta]
+    _NumberType = click.ParamType[int]
     _TextType = click.ParamType[str]
 else:
-    _DurationType = _TextType = click.ParamType  # that of click 8.2 takes no type
+    _DurationType = _NumberType = _TextType = click.ParamType  # that of click 8.2 takes no type
 
 
 class Integer(click.types.IntParamType):
@@ -69,8 +83,21 @@ class Integer(click.types.IntParamType):
         return super().convert(value, param, ctx)
 
 
+def amount_of(text: str, units: Mapping[str, int], alone: int | None) -> int | None:
+    """Return the number that ``30m`` or ``128MiB`` stands for; None when it is none, or 2**63 or more.
+
+    ``units``: what each stands for, by its name in small letters. ``alone``: what a number without a unit counts. If None, the unit must be there.
+    """
+    found = _AMOUNT.fullmatch(text)
+    if found is None:
+        return None
+    one = units.get(found[2].lower()) if found[2] else alone
+    amount = None if one is None else int(found[1]) * one
+    return amount if amount is not None and amount <= INT64_MAX else None
+
+
 class Duration(_DurationType):
-    """A number and its unit: 7d, 12h, 30m, 45s."""
+    """A number and its unit: 7d, 12h, 30m, 45s, 500ms."""
 
     name = "duration"
 
@@ -78,10 +105,59 @@ class Duration(_DurationType):
         """Return the duration as a timedelta."""
         if isinstance(value, datetime.timedelta):
             return value
-        found = _DURATION.fullmatch(value)
+        found = amount_of(value, TIMES, None)
+        try:
+            if found is not None:
+                return datetime.timedelta(milliseconds=found)
+        except OverflowError:
+            pass
+        return self.fail(f"{value!r:.80} is not a duration such as 7d, 12h or 30m.", param, ctx)
+
+
+class _Amount(_NumberType):
+    """A number that may have a unit."""
+
+    _units: Mapping[str, int]
+    _form: str
+
+    def __init__(self, unit: str, least: int = 0, most: int = INT64_MAX) -> None:
+        self._unit, self._least, self._most = unit, least, most
+        self.name = f"{unit}|{self._form.partition(' ')[0]}"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number, of ms or of bytes."""
+        if not isinstance(value, str):
+            return value
+        found = amount_of(value, self._units, self._alone())
         if found is None:
-            self.fail(f"{value!r:.80} is not a duration such as 7d, 12h or 30m.", param, ctx)
-        return datetime.timedelta(**{_UNITS[found[2]]: int(found[1])})
+            self.fail(f"{value!r:.80} is neither a number of {self._unit} nor a {self._form}.", param, ctx)
+        if not self._least <= found <= self._most:
+            self.fail(f"{value!r:.80} is not from {self._least} to {self._most}.", param, ctx)
+        return found
+
+    def _alone(self) -> int:
+        return self._units.get(self._unit, 1)
+
+
+class Milliseconds(_Amount):
+    """A time: a number of ``unit``, or a number with a unit. The result counts milliseconds, and so do the bounds."""
+
+    _form = "duration such as 7d, 12h, 30m, 45s or 500ms"
+
+    def __init__(self, unit: str = "ms", least: int = 0, most: int = INT64_MAX) -> None:
+        self._units = {**TIMES, "seconds": 1_000, "minutes": 60_000}
+        super().__init__(unit, least, most)
+
+
+class Bytes(_Amount):
+    """A number of bytes, which may have a unit."""
+
+    _form = "size such as 64KiB, 128MiB or 1GB"
+    _units: Mapping[str, int]
+
+    def __init__(self, least: int = 0, most: int = INT64_MAX) -> None:
+        self._units = SIZES
+        super().__init__("bytes", least, most)
 
 
 class IntegerRange(click.IntRange, Integer):
@@ -178,16 +254,31 @@ class Place:
 def parse_settings(
     _context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]
 ) -> dict[str, int | str]:
-    """Return settings of a topic from texts NAME=VALUE."""
+    """Return settings of a topic from texts NAME=VALUE. Those of time and of bytes take a unit."""
+    from txnformat.core.topics.settings import SETTINGS
+
     found: dict[str, int | str] = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise click.BadParameter(f"{text!r:.80} is not NAME=VALUE, as in retention.ms=604800000")
+            raise click.BadParameter(f"{text!r:.80} is not NAME=VALUE, as in retention.ms=7d")
         if name in found:
             raise click.BadParameter(f"{name!r:.80} is given twice")
         found[name] = int(value) if _INTEGER.fullmatch(value) else value
+        units, form = _SETTING_UNITS.get(name.rpartition(".")[2], ({}, ""))
+        if form and name in SETTINGS and isinstance(found[name], str):
+            amount = amount_of(value, units, None)
+            if amount is None:
+                raise click.BadParameter(f"{name} is {value!r:.80}: give a number of {form}")
+            found[name] = amount
     return found
+
+
+_SETTING_UNITS = {
+    "ms": (TIMES, "ms, or a duration such as 7d, 12h or 30m"),
+    "bytes": (SIZES, "bytes, or a size such as 128MiB"),
+}
+"""Units, and how a message names them, by the end of a setting's name."""
 
 
 def with_place(function: Command, *, required: bool = True) -> Command:

@@ -1,19 +1,16 @@
-"""``create``, ``topics``, ``create-topic``, ``alter-log``, ``describe``, ``offsets``, ``delete-records``, ``delete-topic``, ``rotate-key``, ``upgrade``: a log and its topics."""
+"""``create``, ``topics``, ``create-topic``, ``alter-log``, ``describe``, ``offsets``, ``rotate-key``, ``upgrade``: a log and its topics."""
 
 from __future__ import annotations
 
 import datetime
-import sys
-from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from txnformat.errors import printable
 from txnlog.cli.exchange.schemas import ABOUT_A_FILE, schema_in, with_schema_format
-from txnlog.cli.options import TOPIC, Duration, Integer, Place, parse_offsets, parse_settings, with_place
-from txnlog.cli.output import Table, counted, instant, plain_values, print_json, say, say_parts
+from txnlog.cli.options import TOPIC, Duration, Integer, Place, parse_settings, with_place
+from txnlog.cli.output import Table, counted, instant, print_json, say, say_parts
 from txnlog.cli.records.columns import parse_columns
 
 if TYPE_CHECKING:
@@ -24,8 +21,6 @@ __all__ = [
     "alter_log",
     "create",
     "create_topic",
-    "delete_records",
-    "delete_topic",
     "describe",
     "offsets",
     "rotate_key",
@@ -41,7 +36,6 @@ OPEN = Table(
     started=lambda one: instant(one.started_ms),
     expires=lambda one: instant(one.expires_ms),
 )
-DELETED = Table("Topic Partition PreviousEarliest Earliest")
 OFFSETS = Table(
     "Topic Partition EarliestOffset LastStableOffset LatestOffset HeldBy",
     earliest_offset=lambda part: part.earliest,
@@ -117,7 +111,7 @@ def topics(place: Place, as_json: bool) -> None:
     multiple=True,
     metavar="NAME=VALUE",
     callback=parse_settings,
-    help="A setting, as in retention.ms=604800000; repeat the option. The log needs `txnlog upgrade` once before.",
+    help="A setting, as in retention.ms=7d; repeat the option. The log needs `txnlog upgrade` once before.",
 )
 @click.option("--exist-ok", is_flag=True, help="Accept a topic that exists already, if it is the same.")
 def create_topic(
@@ -313,105 +307,3 @@ def rotate_key(place: Place, master: bool, as_json: bool) -> None:
         print_json({"wrapped" if master else "made": count})
     else:
         say(f"{counted(count, 'data key')} {'wrapped again' if master else 'made'}")
-
-
-def _parse_before(
-    context: click.Context, parameter: click.Parameter, value: str | None
-) -> int | dict[int, int] | None:
-    return -1 if value == "latest" else parse_offsets(context, parameter, value)
-
-
-@click.command("delete-records")
-@click.argument("topic", type=TOPIC)
-@with_place
-@click.option(
-    "--before",
-    "offsets",
-    required=True,
-    metavar="OFFSETS",
-    callback=_parse_before,
-    help="The first offset that stays: 7 for every partition, 0:7,2:9 for partitions 0 and 2, or latest (the last stable offset) for every partition.",
-)
-@click.option("--dry-run", is_flag=True, help="Only show the effect; change nothing.")
-@click.option(
-    "--force",
-    is_flag=True,
-    help="Abort the open transactions that have begun below the offsets; latest is the log end then.",
-)
-@click.option(
-    "--prepared",
-    multiple=True,
-    metavar="TRANSACTIONAL_ID",
-    help="Give up what this prepared transaction has in such a partition, and do as with --force; repeat the option.",
-)
-def delete_records(
-    topic: str,
-    place: Place,
-    offsets: int | dict[int, int],
-    dry_run: bool,
-    force: bool,
-    prepared: tuple[str, ...],
-    as_json: bool,
-) -> None:
-    """Remove the oldest records of TOPIC for good.
-
-    The first offsets of partitions move; they never go back. The log needs `txnlog upgrade` once before.
-    """
-    with place.open() as log:
-        done = log.delete_records(topic, offsets, dry_run=dry_run, force=prepared or force)
-    if as_json:
-        print_json({"partitions": [plain_values(one) for one in done], "dry_run": dry_run})
-        return
-    DELETED.show(done)
-    _say_ended(
-        [name for one in done for name in one.aborted], [name for one in done for name in one.given_up]
-    )
-    if dry_run:
-        say("this is the effect; nothing was changed")
-
-
-@click.command("delete-topic")
-@click.argument("topic", type=TOPIC)
-@with_place
-@click.option("--yes", is_flag=True, help="Do not ask for the name again.")
-@click.option("--force", is_flag=True, help="Abort the open transactions that touch the topic.")
-@click.option(
-    "--prepared",
-    multiple=True,
-    metavar="TRANSACTIONAL_ID",
-    help="Give up the records of this prepared transaction in the topic, and do the same as --force; repeat the option.",
-)
-def delete_topic(
-    topic: str, place: Place, yes: bool, force: bool, prepared: tuple[str, ...], as_json: bool
-) -> None:
-    """Delete TOPIC with all its records, subscriptions and positions, for good.
-
-    A topic that is created under the same name afterwards is another one. The log needs `txnlog upgrade` once before.
-    """
-    with place.open() as log:
-        partitions = log.state.topic(topic).partitions
-        if not yes:
-            _ask_for_name(topic, partitions)
-        done = log.delete_topic(topic, force=prepared or force)
-    if as_json:
-        print_json(done)
-        return
-    say(f"deleted topic {topic} with {counted(done.partitions, 'partition')}")
-    _say_ended(done.aborted, done.given_up)
-
-
-def _say_ended(aborted: Iterable[str], given_up: Iterable[str]) -> None:
-    for what, names in (
-        ("aborted the open", sorted({*aborted})),
-        ("gave up what it had of the prepared", sorted({*given_up})),
-    ):
-        if names:
-            say(f"{what} {'transaction' if len(names) == 1 else 'transactions'} {', '.join(names)}")
-
-
-def _ask_for_name(topic: str, partitions: int) -> None:
-    what = f"deletes topic {printable(topic)} with {counted(partitions, 'partition')} for good"
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise click.UsageError(f"this {what}: add --yes to do it")
-    if click.prompt(f"This {what}. Type its name to go on", err=True) != topic:
-        raise click.UsageError("that is not the name of the topic; nothing was deleted")

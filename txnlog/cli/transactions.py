@@ -12,7 +12,7 @@ import click
 
 from txnlog.cli import ending
 from txnlog.cli.failures import NEGATIVE
-from txnlog.cli.options import TOPIC, TRANSACTIONAL_ID, Integer, IntegerRange, Place, with_place
+from txnlog.cli.options import TOPIC, TRANSACTIONAL_ID, Integer, IntegerRange, Milliseconds, Place, with_place
 from txnlog.cli.output import Table, instant, plain_values, print_json, say
 
 if TYPE_CHECKING:
@@ -93,8 +93,7 @@ def transactions() -> None:
 @click.option(
     "--duration-filter",
     "min_duration_ms",
-    type=Integer(),
-    metavar="MS",
+    type=Milliseconds(),
     help="Only transactions that have been open for longer.",
 )
 @click.option(
@@ -163,13 +162,13 @@ def describe_producers(place: Place, topic: str, partition: int, as_json: bool) 
 @click.option("--partition", type=IntegerRange(min=0), help="Only this partition of the topic.")
 @click.option(
     "--max-transaction-timeout",
-    type=IntegerRange(min=0),
-    metavar="MINUTES",
+    "limit_ms",
+    type=Milliseconds("minutes"),
     help="A transaction hangs when it has appended nothing for longer. Default: the longest timeout that the log "
     "allows.",
 )
 def find_hanging(
-    place: Place, topic: str | None, partition: int | None, max_transaction_timeout: int | None, as_json: bool
+    place: Place, topic: str | None, partition: int | None, limit_ms: int | None, as_json: bool
 ) -> int:
     """Look for transactions that cannot be ended, and for those that hold readers back.
 
@@ -179,7 +178,6 @@ def find_hanging(
     """
     if partition is not None and topic is None:
         raise click.UsageError("--partition needs --topic")
-    limit_ms = None if max_transaction_timeout is None else max_transaction_timeout * MS_PER_MINUTE
     with place.open() as log:
         found = log.transactions.find_hanging(topic, partition, limit_ms)
     if as_json:

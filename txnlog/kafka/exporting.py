@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from txnformat.arguments import one_of, positive
+from txnformat.client.identity import check_still_there
 from txnformat.clock import Instant, waited_ms
 from txnformat.consumers.consumer import Consumer
 from txnformat.consumers.group_offsets import OffsetAndMetadata
@@ -361,6 +362,8 @@ class _Export:
             if batches:
                 self._write(sink, consumer, positions, messages, batches)
             if self._mirrored is None or waited_ms(self._mirrored, self._clock.now()) >= MIRROR_MS:
+                if self._mirrored is not None:
+                    check_still_there(self._log.committer)
                 self._mirror(consumer)
             if not self._settings.follow and (not batches or self._is_done(consumer)):
                 break

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from txnformat.arguments import one_of, positive
+from txnformat.client.identity import check_still_there
 from txnformat.clock import Clock, steady_ms, waited_ms
 from txnformat.core.state import TopicState
 from txnformat.errors import InvalidInputError, NotFoundError, StorageError
@@ -383,6 +384,7 @@ class _Import:
                 break
             now = self._clock.now()
             if self._settings.follow and waited_ms(looked, now) >= METADATA_MS:
+                check_still_there(self._log.committer)
                 self._look_again()
                 looked = now
             if waited_ms(kept, now) >= KEEP_MS:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from txnformat.arguments import one_of, positive
+from txnformat.client.identity import check_still_there
 from txnformat.clock import waited_ms
 from txnformat.errors import InvalidInputError, NotFoundError
 from txnformat.keys import check_reader_name
@@ -295,6 +296,7 @@ class _Import:
                 if not settings.follow:
                     break
                 clock.sleep(settings.poll_ms / 1000, settings.stop)
+                check_still_there(self._log.committer)
                 if waited_ms(kept, clock.now()) >= KEEP_MS:
                     self._write(producer, Step((), self._report.position, 0))
                     kept = clock.now()

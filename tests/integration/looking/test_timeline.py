@@ -129,6 +129,40 @@ def test_a_late_transaction_is_told_with_what_ends_it() -> None:
     assert sum(held for _, _, held in one.holds_back) == 9
 
 
+def test_what_a_prepared_transaction_gives_up_is_a_part_of_its_own() -> None:
+    made = World()
+    log = made.log
+    producer = Producer(log, "bank", buffer="inline")
+    producer.init()
+    producer.begin()
+    for number in range(2):
+        producer.send("a", [{"id": number}] * 3, partition=number)
+    producer.prepare()
+    before = log.refresh().entry
+    log.delete_records("a", {0: log.offsets("a")[0].log_end}, force=["bank"])
+    gave_up = log.refresh().entry
+    shown = document(log)
+    part, whole = (one for one in shown.transactions if one.transactional_id == "bank")
+    if part.outcome != "given-up":
+        part, whole = whole, part
+    assert (part.outcome, part.cause, part.records) == ("given-up", "operator", 3)
+    assert before < (part.end_entry or 0) <= gave_up
+    assert {shown.partitions[run.partition].partition for run in part.runs} == {0}
+    assert (whole.outcome, whole.end_entry, whole.records) == ("prepared", None, 3)
+    assert {shown.partitions[run.partition].partition for run in whole.runs} == {1}
+    assert (part.producer_id, part.epoch) == (whole.producer_id, whole.epoch)
+    for sample in shown.samples:
+        if sample.entry >= before:
+            assert sample.undecided == ((shown.transactions.index(whole), "prepared"),)
+    assert [one.transactional_id for one in shown.open] == ["bank"]
+    # The window begins behind the transaction.
+    late = document(log, entries=shown.entry - (part.end_entry or 0) + 1)
+    assert {one.outcome: one.before_window for one in late.transactions} == {
+        "given-up": True,
+        "prepared": True,
+    }
+
+
 def test_open_transactions_come_with_what_they_hold_back(world: World) -> None:
     shown = document(world.opened())
     assert [(one.transactional_id, one.status, one.staged) for one in shown.open] == [

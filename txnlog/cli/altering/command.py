@@ -52,7 +52,7 @@ __all__ = ["alter_topic"]
     multiple=True,
     metavar="NAME=VALUE",
     callback=parse_settings,
-    help="A setting, as in retention.ms=604800000; repeat the option. The log needs `txnlog upgrade` once before.",
+    help="A setting, as in retention.ms=7d; repeat the option. The log needs `txnlog upgrade` once before.",
 )
 @click.option("--unset", multiple=True, metavar="NAME", help="A setting to take back; repeat the option.")
 @click.option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from txnlog.cli.exchange.kafka_options import POSITIONS, transfer, with_course
-from txnlog.cli.options import IntegerRange, Place, parse_pairs
+from txnlog.cli.options import Bytes, IntegerRange, Milliseconds, Place, parse_pairs
 from txnlog.cli.output import counted, print_json, say
 
 if TYPE_CHECKING:
@@ -81,10 +81,10 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 )
 @click.option("--no-create", is_flag=True, help="Do not create topics that the log does not have.")
 @click.option("--records-per-second", type=IntegerRange(min=1), help="Limit of the rate.")
-@click.option("--bytes-per-second", type=IntegerRange(min=1), help="Limit of the rate.")
+@click.option("--bytes-per-second", type=Bytes(1), help="Limit of the rate.")
 @click.option(
     "--commit-interval-ms",
-    type=IntegerRange(min=1),
+    type=Milliseconds(least=1),
     default=5_000,
     show_default=True,
     help="Longest time from one commit to the next, if records come.",

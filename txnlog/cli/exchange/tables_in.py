@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from txnlog.cli.failures import Interrupted
-from txnlog.cli.options import IntegerRange, Place, parse_pairs, with_place
+from txnlog.cli.options import IntegerRange, Milliseconds, Place, parse_pairs, with_place
 from txnlog.cli.output import counted, print_json, say
 from txnlog.cli.progress import progress
 
@@ -29,7 +29,7 @@ _OPTIONS = [
     ),
     click.option(
         "--poll-ms",
-        type=IntegerRange(min=1),
+        type=Milliseconds(least=1),
         default=10_000,
         show_default=True,
         help="How often --follow looks for more.",

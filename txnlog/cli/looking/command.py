@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from txnlog.cli.options import TOPIC, Duration, Integer, IntegerRange, Place, with_place
+from txnlog.cli.options import TOPIC, Duration, Integer, IntegerRange, Milliseconds, Place, with_place
 from txnlog.cli.output import print_json, printable, say, show_lines
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ PORT = 8642
 EVERY_MS_MIN = 100
 EVERY_MS_MAX = 86_400_000
 """A day. A timer of a browser goes off at once where it is asked for more than 24 of them."""
+LOOK_GETS = 1.5
+"""Requests of a look that finds nothing new: every other one also asks whether the log is still there."""
 MONTH_MINUTES = 30 * 24 * 60
 
 topic_option = click.option("--topic", type=TOPIC, help="Only this topic.")
@@ -102,10 +104,9 @@ def _written(timeline: Timeline, output: Path) -> int:
 )
 @click.option(
     "--every",
-    type=IntegerRange(EVERY_MS_MIN, EVERY_MS_MAX),
+    type=Milliseconds(least=EVERY_MS_MIN, most=EVERY_MS_MAX),
     default=1_000,
     show_default=True,
-    metavar="MS",
     help="How often the page looks for new entries while it follows the log.",
 )
 @click.option(
@@ -142,7 +143,7 @@ def ui(
         with listening:
             bound = listening.getsockname()[1]
             url = f"http://{f'[{host}]' if ':' in host else host}:{bound}/"
-            minute = 60_000 / every
+            minute = 60_000 / every * LOOK_GETS
             dollars = minute * PRICES["read"] / 1_000
             if as_json:
                 print_json({"url": url, "gets_a_minute": minute, "dollars_a_minute": dollars}, indent=None)

@@ -100,10 +100,16 @@ def _problem(status: int, text: str) -> Response:
 def _answered(question: Callable[[], str]) -> Response:
     try:
         return Response(question(), media_type="application/json")
-    except (InvalidInputError, NotFoundError) as error:
-        return _problem(404 if isinstance(error, NotFoundError) else 400, str(error))
     except TxnLogError as error:
-        return _problem(503, str(error))
+        return _refused(error)
+
+
+def _refused(error: TxnLogError) -> Response:
+    if error.kind in ("log-gone", "log-replaced"):
+        return _problem(503, f"{error.what}; start txnlog ui again to see what is there now")
+    if isinstance(error, NotFoundError):
+        return _problem(404, str(error))
+    return _problem(400 if isinstance(error, InvalidInputError) else 503, str(error))
 
 
 def application(service: Service, allowed: Collection[str] = ()) -> _Guard:
@@ -113,7 +119,7 @@ def application(service: Service, allowed: Collection[str] = ()) -> _Guard:
         try:
             return HTMLResponse(service.page())
         except TxnLogError as error:
-            return _problem(503, str(error))
+            return _refused(error)
 
     def entry_of(request: Request) -> int:
         found = whole(request.query_params.get("entry", ""))

@@ -8,6 +8,7 @@ from collections import OrderedDict
 import msgspec
 from msgspec import structs
 
+from txnformat.client.identity import Identity
 from txnformat.clock import Instant, waited_ms
 from txnformat.errors import InvalidInputError, NotFoundError
 from txnformat.log import TxnLog
@@ -38,6 +39,7 @@ class Service:
         self._entries = entries
         self._every_ms = every_ms
         self._lock = threading.Lock()
+        self._identity = Identity(log.committer)
         self._window = Window(log.committer, topic, None, entries)
         self._looked: Instant = log.committer.clock.now()
         self._older: OrderedDict[int, Document] = OrderedDict()
@@ -51,7 +53,7 @@ class Service:
     def follow(self, entry: int) -> str:
         """Return the newest document as JSON if it ends behind ``entry``; else only what changes without entries.
 
-        Requests: 1 GET at most once in ``every_ms``; 2 for each new entry. While a look fails each page that asks looks, and gets the error.
+        Requests: 1 GET at most once in ``every_ms``, and a second one every other time, which tells that the log is still there; 2 for each new entry. While a look fails each page that asks looks, and gets the error.
         """
         with self._lock:
             self._look()
@@ -83,7 +85,10 @@ class Service:
     def _look(self) -> None:
         now = self._log.committer.clock.now()
         if waited_ms(self._looked, now) >= self._every_ms * 0.9:  # a timer of a browser may be early
-            self._window.follow()  # one that fails is told to every page, and the next request looks again
+            with self._identity.explaining():
+                if not self._window.follow():
+                    self._identity.check_in_turn()
+            # A look that fails is told to every page, and the next request looks again.
             self._looked = now
 
     def _newest(self) -> Document:

@@ -6,13 +6,12 @@ become the columns' types here.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import re
 import secrets
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +26,9 @@ from txnlog.cli.records.pieces import PROBLEMS_MAX, Piece, Source, invalid
 __all__ = ["read_csv"]
 
 Convert = Callable[[Any], Any]
+
+_DIGITS = r"^-?[0-9]+$"
+_WRITE_DIGITS = "; write digits, such as 42 or -42"
 
 ROW_BYTES_MAX = 16 * 2**20
 """A row of this size, in bytes, is read; one of twice the size is not."""
@@ -50,6 +52,9 @@ def read_csv(
     except csv.Error:  # pyarrow says what is wrong
         names = []
     rows = _Rows(schema, binary)
+    # More values than the header has: so it is no row, and comes to the handler.
+    mark = f"{rows.end_mark}{delimiter * (len(names) + 1_000)}\n".encode() if names else b""
+    text = _Ended(file, mark)
     convert = pc.ConvertOptions(
         column_types={field.name: pa.binary() for field in schema},
         null_values=[""],
@@ -59,30 +64,25 @@ def read_csv(
 
     def pieces() -> Iterator[Piece]:
         try:
-            with _quiet(rows.refuse):
-                reader = pc.open_csv(
-                    # More values than the header has: so it is no row, and comes to the handler.
-                    _Ended(file, f"{rows.end_mark}{delimiter * (len(names) + 1_000)}\n".encode())
-                    if names
-                    else file,
-                    # One thread: rows have numbers.
-                    read_options=pc.ReadOptions(use_threads=False, block_size=ROW_BYTES_MAX),
-                    parse_options=pc.ParseOptions(
-                        delimiter=delimiter,
-                        newlines_in_values=True,
-                        # Of one column, an empty line is a null.
-                        ignore_empty_lines=len(names) != 1,
-                        invalid_row_handler=rows.refuse,
-                    ),
-                    convert_options=convert,
-                )
-                for batch in reader:
-                    yield Piece(rows.typed(batch), 0 if total is None else file.tell())
+            reader = pc.open_csv(
+                text,
+                # One thread: rows have numbers.
+                read_options=pc.ReadOptions(use_threads=False, block_size=ROW_BYTES_MAX),
+                parse_options=pc.ParseOptions(
+                    delimiter=delimiter,
+                    newlines_in_values=True,
+                    # Of one column, an empty line is a null.
+                    ignore_empty_lines=len(names) != 1,
+                    invalid_row_handler=rows.refuse,
+                ),
+                convert_options=convert,
+            )
+            _check_header(reader.schema.names)
+            for batch in reader:
+                yield Piece(rows.typed(batch, text), 0 if total is None else file.tell())
             if names:
                 rows.close()
             rows.end()
-        except UnicodeDecodeError as error:
-            raise invalid([f"row 1, the header: {_not_utf8(error)}"]) from None
         except pa.ArrowInvalid as error:
             raise invalid([*rows.problems(), _of_pyarrow(str(error), names)]) from None
 
@@ -90,27 +90,58 @@ def read_csv(
 
 
 class _Ended(io.RawIOBase):
-    """A file with a line behind its last one."""
+    """A file with a line behind its last one, as UTF-8: pyarrow cannot hand on a row that is none.
+
+    Each byte of what is not UTF-8 becomes a character of its own; the characters that stand for bytes become four of them.
+    """
 
     def __init__(self, file: io.BufferedReader, line: bytes) -> None:
         self._file = file
         self._line = line
         self._last = b"\n"
+        self._decode = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode
+        self._rest = b""
+        self._is_over = False
+        self.has_escapes = False
+        """Whether a character stands for a byte in what was read so far."""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")
-        found = self._file.read(len(view))
-        if found:
-            self._last = found[-1:]
-        else:
-            if self._last not in b"\r\n":
-                self._line, self._last = b"\n" + self._line, b"\n"
-            found, self._line = self._line[: len(view)], self._line[len(view) :]
+        while not self._rest and not self._is_over:
+            self._rest = self._next(len(view))
+        found, self._rest = self._rest[: len(view)], self._rest[len(view) :]
         view[: len(found)] = found
         return len(found)
+
+    def _next(self, size: int) -> bytes:
+        found = self._file.read(size)
+        self._last = found[-1:] or self._last
+        self._is_over = not found
+        text = self._decode(found, self._is_over)
+        if _ESCAPED.search(text):
+            self.has_escapes = True
+            text = _ESCAPED.sub(_escaped, text)
+        if found:
+            return text.encode()
+        return text.encode() + (b"" if self._last in b"\r\n" else b"\n") + self._line
+
+
+_FIRST = 0x10FF00
+"""The character that stands for the byte 0: one for private use, as the 255 behind it."""
+_ESCAPED = re.compile("[\udc80-\udcff\U0010ff00-\U0010ffff]")
+_ESCAPES = re.compile(rb"\xf4\x8f[\xbc-\xbf][\x80-\xbf]")
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return "".join(chr(_FIRST + byte) for byte in found[0].encode("utf-8", "surrogateescape"))
+
+
+def _unescaped(raw: bytes) -> bytes:
+    """Return the bytes of the file."""
+    return _ESCAPES.sub(lambda found: bytes([ord(found[0].decode()) - _FIRST]), raw)
 
 
 class _Rows:
@@ -138,17 +169,22 @@ class _Rows:
             return "skip"
         self._refused.add(row.number)
         expected = f"{row.expected_columns} value{'' if row.expected_columns == 1 else 's'}"
-        self._wrong.append((row.number, f": it has {row.actual_columns}, not {expected}: {row.text!r:.80}"))
+        self._wrong.append(
+            (row.number, f": it has {row.actual_columns}, not {expected}: {_shown(row.text):.80}")
+        )
         return "skip"
 
-    def typed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch in the topic's types. Raises InvalidInputError: what was wrong so far, if it is enough."""
+    def typed(self, batch: pa.RecordBatch, text: _Ended) -> pa.RecordBatch:
+        """Return a batch of a text in the topic's types. Raises InvalidInputError: what was wrong so far, if it is enough."""
         numbers = self._numbers(batch.num_rows)
         for place, name in enumerate(batch.schema.names):
             if name not in self._schema.names:
                 continue  # the producer names columns that the topic lacks
             type_ = self._schema.field(name).type
-            column = self._column(batch.column(place), name, type_, numbers)
+            raw = batch.column(place)
+            if text.has_escapes:
+                raw = pa.array([one and _unescaped(one) for one in raw.to_pylist()], pa.binary())
+            column = self._column(raw, name, type_, numbers)
             batch = batch.set_column(place, name, column)
         if len(self._wrong) >= PROBLEMS_MAX:
             self.end()
@@ -209,20 +245,21 @@ def _not_utf8(error: UnicodeDecodeError) -> str:
     return f"not UTF-8: byte 0x{error.object[error.start]:02x} at byte {error.start + 1}"
 
 
-@contextmanager
-def _quiet(handler: Callable[..., str]) -> Iterator[None]:
-    """Let nothing be printed about a row that is not UTF-8: pyarrow cannot hand it to the handler, and then refuses it itself."""
-    before = sys.unraisablehook
+def _check_header(names: list[str]) -> None:
+    for name in names:
+        try:
+            _unescaped(name.encode()).decode()
+        except UnicodeDecodeError as error:
+            raise invalid([f"row 1, the header: {_not_utf8(error)}"]) from None
 
-    def hook(unraisable: sys.UnraisableHookArgs) -> None:
-        if unraisable.exc_type is not UnicodeDecodeError or unraisable.object != handler:
-            before(unraisable)
 
-    sys.unraisablehook = hook
+def _shown(text: str) -> str:
+    r"""Return a row for a message; bytes that are not UTF-8 as ``\xff``."""
+    raw = _unescaped(text.encode())
     try:
-        yield
-    finally:
-        sys.unraisablehook = before
+        return repr(raw.decode())
+    except UnicodeDecodeError:
+        return repr(raw.decode("utf-8", "backslashreplace")).replace("\\\\x", "\\x")
 
 
 def _cast(texts: pa.Array, type_: pa.DataType) -> pa.Array:
@@ -230,6 +267,8 @@ def _cast(texts: pa.Array, type_: pa.DataType) -> pa.Array:
     if pt.is_string(type_) or pt.is_large_string(type_) or pt.is_boolean(type_):
         return texts.cast(type_)
     texts = compute.utf8_trim(texts, " \t")
+    if pt.is_integer(type_) and compute.all(compute.match_substring_regex(texts, _DIGITS)).as_py() is False:
+        raise pa.ArrowInvalid("a text is no integer")  # pyarrow takes 0x10 for 16
     if pt.is_time(type_):
         return compute.binary_join_element_wise("1970-01-01T", texts, "").cast(pa.timestamp("us")).cast(type_)
     if pt.is_timestamp(type_) and type_.tz is not None:
@@ -247,7 +286,10 @@ def _one_by_one(type_: pa.DataType) -> Convert:
         try:
             return _cast(pa.array([text], pa.string()), type_)[0].as_py()
         except pa.ArrowInvalid:
-            raise ValueError(f"{text!r:.80} is not a value of {type_}") from None
+            why = (
+                "" if not pt.is_integer(type_) or re.fullmatch(_DIGITS, text.strip(" \t")) else _WRITE_DIGITS
+            )
+            raise ValueError(f"{text!r:.80} is not a value of {type_}{why}") from None
 
     return convert
 

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from txnformat.client.identity import Identity, check_still_there
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Following", "followed"]
 
-WAIT_MS = 60_000
-"""Longest time of one poll, ms: a signal ends it at once."""
+WAIT_MS = 5_000
+"""Longest time of one poll, ms: a signal ends it at once. After a poll without records the log is looked up."""
 RECORDS_MAX = 10_000
 """Most records of a batch."""
 COMMIT_INTERVAL_MS = 5_000
@@ -84,6 +86,7 @@ class _Reading:
         self._log = log
         self._consumer = consumer
         self._wanted = wanted
+        self._identity = Identity(log.committer)
         self._filter: tuple[TopicSchema, Predicate] | None = None
         self.written: dict[tuple[str, int], int] = {}
         """Positions of the group behind all that is written."""
@@ -108,9 +111,11 @@ class _Reading:
         left = self._wanted.limit
         while left is None or left > 0:
             most = RECORDS_MAX if left is None else min(left, RECORDS_MAX)
-            batch = self._consumer.poll(WAIT_MS if self._wanted.waits else 0, most)
+            with self._identity.explaining():
+                batch = self._consumer.poll(WAIT_MS if self._wanted.waits else 0, most)
             if batch is None:
                 if self._wanted.waits:
+                    check_still_there(self._log.committer)
                     continue
                 return
             batch = self._shown(batch)

@@ -20,7 +20,7 @@ import click
 import pyarrow as pa
 
 from txnformat.arguments import other_case
-from txnformat.columns.json_values import Binary, decoder, has_decimal
+from txnformat.columns.json_values import Binary, decoder, has_decimal, shown
 from txnformat.errors import InvalidInputError, NotFoundError
 from txnlog.cli.records.csv_input import read_csv
 from txnlog.cli.records.file_formats import Format, format_of
@@ -158,7 +158,9 @@ class _JsonLines:
             self.problems.append(f"line {number}: {_not_json(error)}")
             return None
         if not isinstance(value, dict):
-            self.problems.append(f"line {number}: {value!r:.80} is not an object with the topic's columns")
+            self.problems.append(
+                f"line {number}: {shown(value):.80} is not an object with the topic's columns"
+            )
             return None
         self.problems += [
             f"line {number}, column {name!r:.300}: the topic has no such column{other_case(name, self._decoders)}"

@@ -1,0 +1,40 @@
+"""Whether the log that was opened is still the one at its place. A look for new entries cannot tell: it asks for the next entry alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from txnformat.client.committer import Committer
+from txnformat.errors import TxnLogError
+from txnformat.protocol.follow import check_identity
+
+__all__ = ["Identity", "check_still_there"]
+
+
+def check_still_there(committer: Committer) -> None:
+    """Raise NotFoundError of kind ``log-gone`` or ConflictError of kind ``log-replaced`` if the log is not there any more. Requests: 1 GET."""
+    committer.read(check_identity(committer.state.log_id))
+
+
+class Identity:
+    """For a client that follows a log for long: checks now and then that it is still the same."""
+
+    def __init__(self, committer: Committer) -> None:
+        self._committer = committer
+        self._is_due = False
+
+    def check_in_turn(self) -> None:
+        """Check at every second call, and at each one after a check that has failed; see :func:`check_still_there`."""
+        if self._is_due:
+            check_still_there(self._committer)
+        self._is_due = not self._is_due
+
+    @contextmanager
+    def explaining(self) -> Iterator[None]:
+        """Raise the error of a log that is gone or replaced in place of its consequences, such as a broken chain."""
+        try:
+            yield
+        except TxnLogError:
+            check_still_there(self._committer)
+            raise
