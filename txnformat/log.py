@@ -569,7 +569,6 @@ class TxnLog(LogReads):
         Requests: 1 entry. Files stay until a vacuum deletes them. Producers, consumers, subscriptions and queries of the topic stop with an
         error of kind ``topic-gone``, also if a topic of the same name is there by then; a read that was planned before goes on.
         """
-        check_flags(dry_run=dry_run)
         return delete_topic(self.committer, name, force, dry_run=dry_run)
 
     def vacuum(

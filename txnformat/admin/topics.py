@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from txnformat.arguments import is_text, items
+from txnformat.arguments import check_flags, is_text, items
 from txnformat.client.committer import Committer
 from txnformat.core.intents import RemoveTopic
 from txnformat.core.lifecycle.deletion import delete_topic as operations_of
@@ -105,6 +105,7 @@ def delete_topic(
     committer: Committer, name: str, force: bool | Sequence[str], *, dry_run: bool = False
 ) -> TopicDeletion:
     """Delete a topic; see :meth:`txnformat.log.TxnLog.delete_topic`."""
+    check_flags(dry_run=dry_run)
     prepared = names_in(force)
     state = committer.refresh()
     topic = state.topic(name)
