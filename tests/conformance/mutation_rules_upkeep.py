@@ -99,8 +99,8 @@ REMOVAL = (
     ),
     _rule(
         "records are removed from a log that was not upgraded",
-        f"{CORE}/trim.py",
-        "if LIFECYCLE not in state.features.reader:",
+        f"{CORE}/features.py",
+        "if feature not in state.features.reader:",
         "if False:",
         f"{UNIT}/test_trim.py::test_a_log_must_be_upgraded_first",
     ),

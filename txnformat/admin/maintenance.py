@@ -37,7 +37,7 @@ from txnformat.arguments import check_flags, is_text
 from txnformat.client.committer import Committer
 from txnformat.clock import Clock, Instant, waited_ms
 from txnformat.core.intents import EndTransaction
-from txnformat.core.lifecycle.trim import check_maintenance, check_removal
+from txnformat.core.lifecycle.features import check_maintenance, check_removal
 from txnformat.core.operations import Expire, Seal
 from txnformat.core.state import LIFECYCLE, LogState
 from txnformat.core.topics.cleanup import keeps_latest

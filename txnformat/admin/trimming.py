@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from txnformat.admin.topics import check_named, names_in
 from txnformat.client.committer import Committer
 from txnformat.core.intents import FreePartitions, TrimTopic
+from txnformat.core.lifecycle.features import check_removal
 from txnformat.core.lifecycle.forcing import check_uncut
 from txnformat.core.lifecycle.operations import Trim, TrimmedPartition
 from txnformat.core.lifecycle.touching import check_named_prepared, holders, is_prepared
-from txnformat.core.lifecycle.trim import check_removal
 from txnformat.core.operations import EndTxn, GiveUp
 from txnformat.core.records.state import PartitionState
 from txnformat.core.sealing.segment_list import SegmentPart

@@ -23,7 +23,7 @@ from typing import Any
 from txnformat import keys
 from txnformat.arguments import check_callable, check_flags
 from txnformat.client.committer import Committer
-from txnformat.core.lifecycle.trim import check_removal
+from txnformat.core.lifecycle.features import check_removal
 from txnformat.core.lifecycle.truncation import (
     BOUNDARY_AGE_MS_MIN,
     ENTRY_AGE_MS_MIN,

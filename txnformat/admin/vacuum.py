@@ -24,7 +24,7 @@ from txnformat.arguments import check_callable, check_flags
 from txnformat.client.committer import Committer
 from txnformat.core.entry import sha256_hex
 from txnformat.core.intents import MarkVacuum
-from txnformat.core.lifecycle.trim import check_removal
+from txnformat.core.lifecycle.features import check_removal
 from txnformat.core.lifecycle.vacuum import GRACE_MS_MIN
 from txnformat.core.state import LogState
 from txnformat.core.wire.small_documents import (

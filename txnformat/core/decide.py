@@ -52,6 +52,7 @@ from txnformat.core.lifecycle.erasure import (
     complete_erasure,
     request_erasure,
 )
+from txnformat.core.lifecycle.features import change_log, check_columns, check_lifecycle, enable
 from txnformat.core.lifecycle.forcing import free_partitions
 from txnformat.core.lifecycle.idle import expire
 from txnformat.core.lifecycle.operations import (
@@ -60,7 +61,7 @@ from txnformat.core.lifecycle.operations import (
     CompleteErasure,
     RequestErasure,
 )
-from txnformat.core.lifecycle.trim import change_log, check_columns, check_lifecycle, enable, trim
+from txnformat.core.lifecycle.trim import trim
 from txnformat.core.lifecycle.vacuum import check_born, mark
 from txnformat.core.operations import AllocateProducerIds, CreateTopic, Operation, TopicSetting
 from txnformat.core.ownership import directories, directory_in_use, shares_directory, topic_exists

@@ -21,10 +21,10 @@ from txnformat.arguments import check_callable, items
 from txnformat.client.committer import Committer
 from txnformat.core.intents import SealSegments
 from txnformat.core.lifecycle.compaction import groups_of
+from txnformat.core.lifecycle.features import check_removal
 from txnformat.core.lifecycle.operations import (
     CleanedPartition,
 )
-from txnformat.core.lifecycle.trim import check_removal
 from txnformat.core.sealing.segment_list import SegmentPart
 from txnformat.core.sealing.sidecar import decode_markers, decode_txnindex
 from txnformat.core.state import LogState, TopicState

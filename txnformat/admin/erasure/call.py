@@ -16,10 +16,10 @@ from txnformat.admin.erasure.status import ErasureStatus, status_of
 from txnformat.arguments import check_flags, is_text, is_utf8
 from txnformat.client.committer import Committer
 from txnformat.core.lifecycle.erasure import check_open
+from txnformat.core.lifecycle.features import check_removal
 from txnformat.core.lifecycle.operations import AbandonErasure, AdvanceErasure, PartitionEnd, RequestErasure
 from txnformat.core.lifecycle.state import COMPLETE_MAX, ErasureState
 from txnformat.core.lifecycle.touching import begun_by
-from txnformat.core.lifecycle.trim import check_removal
 from txnformat.core.state import LogState, TopicState
 from txnformat.errors import ConflictError, InvalidInputError, NotFoundError, repr_of
 from txnformat.predicates.tree import Constant

@@ -10,9 +10,9 @@ from txnformat import keys
 from txnformat.admin.erasure.status import ErasureStatus, status_of
 from txnformat.client.committer import Committer
 from txnformat.core.intents import Action
+from txnformat.core.lifecycle.features import check_removal
 from txnformat.core.lifecycle.operations import CompleteErasure, KeptVersions
 from txnformat.core.lifecycle.state import ErasureState
-from txnformat.core.lifecycle.trim import check_removal
 from txnformat.core.state import EMBEDDING, LogState
 from txnformat.core.wire.bundle import BUNDLE_ENTRIES, bundle_first
 from txnformat.errors import ConflictError, NotFoundError, StorageError

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from txnformat.core.intents import ReplaceSegments
 from txnformat.core.lifecycle.erasure import check_open
+from txnformat.core.lifecycle.features import check_removal
 from txnformat.core.lifecycle.operations import Replace
-from txnformat.core.lifecycle.trim import check_removal
 from txnformat.core.sealing.lists import lists_replaced
 from txnformat.core.sealing.segment_list import SegmentPart
 from txnformat.core.state import LogState

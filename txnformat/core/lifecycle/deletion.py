@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from txnformat.core.intents import Done, RemoveTopic
+from txnformat.core.lifecycle.features import check_removal
 from txnformat.core.lifecycle.forcing import aborted_by_operator
 from txnformat.core.lifecycle.operations import DeleteTopic
 from txnformat.core.lifecycle.touching import NAMES_SHOWN_MAX, is_prepared, touching
-from txnformat.core.lifecycle.trim import check_removal
 from txnformat.core.operations import EndTxn
 from txnformat.core.state import LogState
 from txnformat.errors import ConflictError, InvalidTransactionStateError

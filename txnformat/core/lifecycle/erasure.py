@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from txnformat.core.intents import Done
+from txnformat.core.lifecycle.features import check_removal
 from txnformat.core.lifecycle.operations import (
     AbandonErasure,
     AdvanceErasure,
@@ -10,7 +11,6 @@ from txnformat.core.lifecycle.operations import (
     RequestErasure,
 )
 from txnformat.core.lifecycle.state import OPEN_MAX, REWRITING_MAX, ErasureState
-from txnformat.core.lifecycle.trim import check_removal
 from txnformat.core.state import LogState
 from txnformat.errors import ConflictError, NotFoundError
 from txnformat.persistent import replace

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from txnformat.core.intents import Done, EndTransaction, FreePartitions
+from txnformat.core.lifecycle.features import check_removal
 from txnformat.core.lifecycle.touching import check_named_prepared, holders, is_prepared
-from txnformat.core.lifecycle.trim import check_removal
 from txnformat.core.operations import Cause, EndTxn, GiveUp, Marker
 from txnformat.core.state import LogState
 from txnformat.core.transactions.decide import end_for_another

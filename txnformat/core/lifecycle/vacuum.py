@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 from txnformat import keys
 from txnformat.core.folding import At, corrupt
 from txnformat.core.intents import MarkVacuum
+from txnformat.core.lifecycle.features import check_removal
 from txnformat.core.lifecycle.operations import Replace, VacuumMark
-from txnformat.core.lifecycle.trim import check_removal
 from txnformat.core.operations import Append, Operation, Seal, Spill, Stage
 from txnformat.core.state import LogState
 from txnformat.errors import ConflictError, UploadExpiredError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from txnformat.core.intents import SealSegments, SpillExtents
-from txnformat.core.lifecycle.trim import check_lifecycle
+from txnformat.core.lifecycle.features import check_lifecycle
 from txnformat.core.operations import Operation
 from txnformat.core.sealing.lists import lists_with
 from txnformat.core.sealing.spills import taken_by
