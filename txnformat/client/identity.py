@@ -9,7 +9,7 @@ from txnformat.client.committer import Committer
 from txnformat.errors import TxnLogError
 from txnformat.protocol.follow import check_identity
 
-__all__ = ["Identity", "check_still_there"]
+__all__ = ["check_still_there", "explaining"]
 
 
 def check_still_there(committer: Committer) -> None:
@@ -17,24 +17,11 @@ def check_still_there(committer: Committer) -> None:
     committer.read(check_identity(committer.state.log_id))
 
 
-class Identity:
-    """For a client that follows a log for long: checks now and then that it is still the same."""
-
-    def __init__(self, committer: Committer) -> None:
-        self._committer = committer
-        self._is_due = False
-
-    def check_in_turn(self) -> None:
-        """Check at every second call, and at each one after a check that has failed; see :func:`check_still_there`."""
-        if self._is_due:
-            check_still_there(self._committer)
-        self._is_due = not self._is_due
-
-    @contextmanager
-    def explaining(self) -> Iterator[None]:
-        """Raise the error of a log that is gone or replaced in place of its consequences, such as a broken chain."""
-        try:
-            yield
-        except TxnLogError:
-            check_still_there(self._committer)
-            raise
+@contextmanager
+def explaining(committer: Committer) -> Iterator[None]:
+    """Raise the error of a log that is gone or replaced in place of its consequences, such as a broken chain."""
+    try:
+        yield
+    except TxnLogError:
+        check_still_there(committer)
+        raise

@@ -221,6 +221,9 @@ def _pieces(store: ObjectStore, plan: ReadPlan, may_be_cut: bool, columns: Seque
 
 def _renamed(plan: ReadPlan, rows: Rows, columns: Sequence[str]) -> npt.NDArray[np.bool_]:
     """Return of which rows the file has one of the columns under another name, or another column under one of these names."""
+    schema = plan.topic.schema
+    if not (schema.places or schema.later_places):
+        return np.zeros(len(rows), np.bool_)  # no column has had two names
     known: dict[tuple[int, bool], bool] = {}
     found = []
     for number, stored in zip(rows["file"].tolist(), (rows["stored"] != Stored.NO).tolist(), strict=True):

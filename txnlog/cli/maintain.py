@@ -212,12 +212,10 @@ def everything(
 
 def _round(log: TxnLog, *, is_repeated: bool, **arguments: Any) -> Callable[[], MaintenanceReport]:
     """Return what does a round. One of many first checks that the log is still there."""
-    from txnformat.client.identity import Identity, check_still_there
-
-    identity = Identity(log.committer)
+    from txnformat.client.identity import check_still_there, explaining
 
     def done() -> MaintenanceReport:
-        with identity.explaining():
+        with explaining(log.committer):
             if is_repeated:
                 check_still_there(log.committer)
             return log.maintain(**arguments)

@@ -42,7 +42,7 @@ __all__ = [
     "parse_numbers",
     "parse_offsets",
     "parse_pairs",
-    "parse_settings",
+    "settings_option",
     "with_optional_place",
     "with_place",
 ]
@@ -251,7 +251,7 @@ class Place:
         return {"storage_options": dict(self.storage)} if self.storage else {}
 
 
-def parse_settings(
+def _settings(
     _context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]
 ) -> dict[str, int | str]:
     """Return settings of a topic from texts NAME=VALUE. Those of time and of bytes take a unit."""
@@ -279,6 +279,15 @@ _SETTING_UNITS = {
     "bytes": (SIZES, "bytes, or a size such as 128MiB"),
 }
 """Units, and how a message names them, by the end of a setting's name."""
+
+settings_option = click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_settings,
+    help="A setting, as in retention.ms=7d; repeat the option. The log needs `txnlog upgrade` once before.",
+)
 
 
 def with_place(function: Command, *, required: bool = True) -> Command:

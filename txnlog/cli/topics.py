@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from txnlog.cli.exchange.schemas import ABOUT_A_FILE, schema_in, with_schema_format
-from txnlog.cli.options import TOPIC, Duration, Integer, Place, parse_settings, with_place
+from txnlog.cli.options import TOPIC, Duration, Integer, Place, settings_option, with_place
 from txnlog.cli.output import Table, counted, instant, print_json, say, say_parts
 from txnlog.cli.records.columns import parse_columns
 
@@ -105,14 +105,7 @@ def topics(place: Place, as_json: bool) -> None:
     help="Records with equal keys go to one partition; repeat the option.",
 )
 @click.option("--timestamp-column", metavar="NAME", help="The column that is the records' time.")
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    callback=parse_settings,
-    help="A setting, as in retention.ms=7d; repeat the option. The log needs `txnlog upgrade` once before.",
-)
+@settings_option
 @click.option("--exist-ok", is_flag=True, help="Accept a topic that exists already, if it is the same.")
 def create_topic(
     topic: str,

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from txnlog.cli.exchange.schemas import ABOUT_A_FILE, WAYS_TO_GROW, schema_in, with_schema_format
-from txnlog.cli.options import TOPIC, Integer, Place, parse_settings, with_place
+from txnlog.cli.options import TOPIC, Integer, Place, settings_option, with_place
 from txnlog.cli.records.columns import parse_columns
 from txnlog.cli.topics import show_topic
 
@@ -46,14 +46,7 @@ __all__ = ["alter_topic"]
     metavar="NAME",
     help="A column that no reader gets any more; repeat the option. The log needs `txnlog upgrade --columns` once before.",
 )
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    callback=parse_settings,
-    help="A setting, as in retention.ms=7d; repeat the option. The log needs `txnlog upgrade` once before.",
-)
+@settings_option
 @click.option("--unset", multiple=True, metavar="NAME", help="A setting to take back; repeat the option.")
 @click.option(
     "--schema",

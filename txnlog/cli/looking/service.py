@@ -8,7 +8,7 @@ from collections import OrderedDict
 import msgspec
 from msgspec import structs
 
-from txnformat.client.identity import Identity
+from txnformat.client.identity import check_still_there, explaining
 from txnformat.clock import Instant, waited_ms
 from txnformat.errors import InvalidInputError, NotFoundError
 from txnformat.log import TxnLog
@@ -39,7 +39,7 @@ class Service:
         self._entries = entries
         self._every_ms = every_ms
         self._lock = threading.Lock()
-        self._identity = Identity(log.committer)
+        self._is_due = False  # to ask whether the log is still there
         self._window = Window(log.committer, topic, None, entries)
         self._looked: Instant = log.committer.clock.now()
         self._older: OrderedDict[int, Document] = OrderedDict()
@@ -85,9 +85,11 @@ class Service:
     def _look(self) -> None:
         now = self._log.committer.clock.now()
         if waited_ms(self._looked, now) >= self._every_ms * 0.9:  # a timer of a browser may be early
-            with self._identity.explaining():
+            with explaining(self._log.committer):
                 if not self._window.follow():
-                    self._identity.check_in_turn()
+                    if self._is_due:
+                        check_still_there(self._log.committer)
+                    self._is_due = not self._is_due
             # A look that fails is told to every page, and the next request looks again.
             self._looked = now
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from txnformat.client.identity import Identity, check_still_there
+from txnformat.client.identity import check_still_there, explaining
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,7 +86,6 @@ class _Reading:
         self._log = log
         self._consumer = consumer
         self._wanted = wanted
-        self._identity = Identity(log.committer)
         self._filter: tuple[TopicSchema, Predicate] | None = None
         self.written: dict[tuple[str, int], int] = {}
         """Positions of the group behind all that is written."""
@@ -111,7 +110,7 @@ class _Reading:
         left = self._wanted.limit
         while left is None or left > 0:
             most = RECORDS_MAX if left is None else min(left, RECORDS_MAX)
-            with self._identity.explaining():
+            with explaining(self._log.committer):
                 batch = self._consumer.poll(WAIT_MS if self._wanted.waits else 0, most)
             if batch is None:
                 if self._wanted.waits:
