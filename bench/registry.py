@@ -10,7 +10,7 @@ __all__ = ["benchmarks", "chosen"]
 def benchmarks() -> tuple[Benchmark, ...]:
     """Return all benchmarks. Imported here, because they bring in what they compare with."""
     from bench import contention, ingest, latency, one_shot, plan, python_read, s3_commit
-    from bench.lifecycle import cold_open, compaction, publishing, small_commits, vacuuming
+    from bench.lifecycle import cold_open, compaction, importing, publishing, small_commits, vacuuming
     from bench.lifecycle import scan as compacted
     from bench.spark import (
         catch_up,
@@ -33,6 +33,7 @@ def benchmarks() -> tuple[Benchmark, ...]:
         cold_open,
         small_commits,
         vacuuming,
+        importing,
         scan,
         small_counts,
         native_table,

@@ -264,7 +264,7 @@ class Producer:
         Parameters
         ----------
         file
-            Path of a local file, or a file opened for reading bytes that can seek. It must not change meanwhile; it is read three times.
+            Path of a local file, or a file opened for reading bytes that can seek. It must not change meanwhile. It is read several times; one that is not of this machine is copied to a temporary file first.
         partition : int, optional
             Else the one whose turn it is, as for records without a key.
 
@@ -275,7 +275,7 @@ class Producer:
             is taken as it is when
 
             * it has the topic's columns and no others, in their order, all of them optional, and of types that Parquet stores as the topic does;
-            * its column chunks follow each other, and use encodings and compressions that files of a log have (no delta encodings, no LZ4 or Brotli);
+            * it uses encodings and compressions that files of a log have (no delta encodings, no LZ4 or Brotli);
             * its row groups take at most 256 MiB in memory, and its statistics hold;
             * it is larger than ``embed_bytes``: smaller ones travel in the entry;
             * the topic has one partition or no key columns, or ``partition`` is given; and it does not keep the latest record of each key.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import os
 import tempfile
 from collections.abc import Iterator
@@ -166,7 +167,7 @@ def as_segment_file(source: FileBytes, schema: TopicSchema) -> WholeFile | None:
     Parameters
     ----------
     source
-        Its footer is read; then, if that fits, the file twice, and once more by :meth:`WholeFile.pieces`.
+        Its footer is read; then, if that fits, the whole file several times, and once more by :meth:`WholeFile.pieces`.
     schema
         The topic's. The file has exactly its columns, in their order, each optional.
 
@@ -194,12 +195,11 @@ def _as_segment_file(source: FileBytes, topic: TopicSchema) -> WholeFile | None:
     if not found.is_ordered or not found.groups or any(group.rows < 1 for group in found.groups):
         return None
     source.bring_near()
-    digest = hashlib.sha256()
-    checksums = _checksums(source, found, end, digest)
-    if checksums is None:
-        return None
+    checksums = "".join(f"{crc32:08x}" for crc32 in _checksums(source, found)).encode()
     footer = _footer(theirs, schema, checksums)
-    digest.update(footer)
+    digest = hashlib.sha256()
+    for piece in itertools.chain(source.pieces(0, end), [footer]):
+        digest.update(piece)
     whole = digest.hexdigest()
     record = FileRecord(NAME, end + len(footer), whole, len(footer), sha256_hex(footer), found.rows)
     # What a footer says is a claim of its writer: a reader finds out.
@@ -213,29 +213,15 @@ def _as_segment_file(source: FileBytes, topic: TopicSchema) -> WholeFile | None:
     return WholeFile(source, end, footer, whole, topic.schema_id, tuple(batches))
 
 
-def _checksums(source: FileBytes, footer: Footer, end: int, digest: Any) -> bytes | None:
-    """Return the CRC-32 of each column chunk as they stand in a footer; None unless the chunks follow each other from byte 4 on; there may be gaps.
-
-    ``digest``: a hash, which takes all bytes before ``end``.
-    """
-    digits = []
-    at = 0
+def _checksums(source: FileBytes, footer: Footer) -> Iterator[int]:
+    """Yield the CRC-32 of each column chunk, row group by row group."""
     for group in range(len(footer.groups)):
         for leaf in range(len(footer.shape.leaves)):
             chunk = footer.chunk(group, leaf)
-            if chunk.start < at:
-                return None
-            for piece in source.pieces(at, chunk.start):
-                digest.update(piece)
-            at = chunk.start + chunk.length
             value = 0
-            for piece in source.pieces(chunk.start, at):
-                digest.update(piece)
+            for piece in source.pieces(chunk.start, chunk.start + chunk.length):
                 value = zlib_ng.crc32(piece, value)
-            digits.append(f"{value:08x}")
-    for piece in source.pieces(at, end):
-        digest.update(piece)
-    return "".join(digits).encode()
+            yield value
 
 
 def _footer(theirs: bytes, schema: pa.Schema, checksums: bytes) -> bytes:

@@ -181,10 +181,15 @@ def test_requests(tmp_path: Path) -> None:
 def _patched(table: pa.Table, folder: Path, old: bytes, new: bytes) -> Path:
     """Write a file without a compression, and change bytes of its footer."""
     path = _pyarrow(table, folder, compression="none", use_dictionary=False, store_schema=False)
+    return _patched_file(path, old, new)
+
+
+def _patched_file(path: Path, old: bytes, new: bytes) -> Path:
     data = path.read_bytes()
     start = len(data) - int.from_bytes(data[-8:-4], "little") - 8
-    assert old in data[start:]
-    path.write_bytes(data[:start] + data[start:].replace(old, new))
+    assert old in data[start:-8]
+    footer = data[start:-8].replace(old, new)
+    path.write_bytes(data[:start] + footer + len(footer).to_bytes(4, "little") + b"PAR1")
     return path
 
 
@@ -218,6 +223,43 @@ def _cut(table: pa.Table, folder: Path) -> Path:
     return path
 
 
+def _empty_group(table: pa.Table, folder: Path) -> Path:
+    with pq.ParquetWriter(folder / "file.parquet", SCHEMA) as writer:
+        for part in (table.slice(0, 0), table):
+            writer.write_table(part)
+    assert pq.read_metadata(folder / "file.parquet").row_group(0).num_rows == 0
+    return folder / "file.parquet"
+
+
+def _unordered(table: pa.Table, folder: Path) -> Path:
+    """Write a file that does not say in which order its bounds are: the last field of its footer is gone."""
+    path = _pyarrow(table, folder)
+    data = path.read_bytes()
+    columns = len(SCHEMA)
+    field = b"\x19" + bytes([columns << 4 | 0xC]) + columns * b"\x1c\0\0"
+    assert data[:-8].endswith(field + b"\0")
+    footer = int.from_bytes(data[-8:-4], "little") - len(field)
+    path.write_bytes(data[: -9 - len(field)] + b"\0" + footer.to_bytes(4, "little") + b"PAR1")
+    assert pq.read_table(path).num_rows == len(table)
+    return path
+
+
+def _overlapping(table: pa.Table, folder: Path) -> Path:
+    """Write a file whose first row group begins where the second does: readers decode bytes for one column only."""
+    path = _pyarrow(table, folder, compression="none", use_dictionary=False, row_group_size=ROWS // 2)
+    first, second = (pq.read_metadata(path).row_group(group).column(0).data_page_offset for group in (0, 1))
+    return _patched_file(path, b"\x26" + _varint(second), b"\x26" + _varint(first))
+
+
+def _varint(number: int) -> bytes:
+    """Return a number as Thrift's compact protocol has it."""
+    number, found = 2 * number, bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*found, number])
+
+
 def _text_file(table: pa.Table, folder: Path) -> Path:
     (folder / "file.parquet").write_bytes(b"PAR1" + b"no Parquet" * 50_000 + b"PAR1")
     return folder / "file.parquet"
@@ -237,7 +279,9 @@ OTHERS: dict[str, Write] = {
     "LZ4": lambda table, folder: _pyarrow(table, folder, compression="lz4"),
     "a required column": _required,
     "no rows": lambda table, folder: _pyarrow(table.slice(0, 0), folder),
-    "a few rows": lambda table, folder: _pyarrow(table.slice(0, 20), folder),
+    "a row group without rows": _empty_group,
+    "bounds without an order": _unordered,
+    "row groups that overlap": _overlapping,
     "text that is no UTF-8": _bad_text,
     "wrong bounds of numbers": _other_statistics("numbers"),
     "wrong bounds of texts": _other_statistics("texts"),
@@ -252,12 +296,33 @@ def test_another_file_is_not_taken(what: str, tmp_path: Path) -> None:
     store = CountingStore(MemoryStore())
     log = _log(store)
     path = OTHERS[what](_table(), tmp_path)
-    with Producer(log, "p") as producer, producer.transaction() as txn:
+    with Producer(log, "p", embed_bytes=0) as producer, producer.transaction() as txn:
         with store.measure() as measured:
             assert not txn.send_file("t", path)
         assert measured.counts.count(RequestKind.OPEN_WRITE, KeyClass.DATA) == 0
         txn.send("t", _table(2))
     assert log.read("t").read_all().num_rows == 2
+
+
+@pytest.mark.parametrize("nulls", [0, ROWS])
+def test_a_wrong_number_of_nulls_is_noticed(nulls: int, tmp_path: Path) -> None:
+    """A reader that looks for nulls, or for values, would skip all of them."""
+    schema = pa.schema([("text", pa.string())])
+    table = pa.table([pa.array([None if nulls else "one"] * ROWS, pa.string())], schema=schema)
+    path = _pyarrow(table, tmp_path, compression="none", use_dictionary=False)
+    log = _log(schema=schema)
+    with Producer(log, embed_bytes=0) as producer:
+        assert producer.send_file("t", path)
+        assert not producer.send_file(
+            "t", _patched_file(path, b"<6" + _varint(nulls), b"<6" + _varint(ROWS - nulls))
+        )
+
+
+def test_a_file_that_fits_into_an_entry_is_not_taken(tmp_path: Path) -> None:
+    log, path = _log(), _pyarrow(_table(20), tmp_path)
+    with Producer(log) as producer, Producer(log, embed_bytes=0) as other:
+        assert not producer.send_file("t", path)
+        assert other.send_file("t", path)
 
 
 def test_a_row_group_that_is_too_large_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
