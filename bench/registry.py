@@ -10,7 +10,15 @@ __all__ = ["benchmarks", "chosen"]
 def benchmarks() -> tuple[Benchmark, ...]:
     """Return all benchmarks. Imported here, because they bring in what they compare with."""
     from bench import contention, ingest, latency, one_shot, plan, python_read, s3_commit
-    from bench.lifecycle import cold_open, compaction, importing, publishing, small_commits, vacuuming
+    from bench.lifecycle import (
+        cold_open,
+        compaction,
+        importing,
+        publishing,
+        small_commits,
+        small_counts,
+        vacuuming,
+    )
     from bench.lifecycle import scan as compacted
     from bench.spark import (
         catch_up,
@@ -18,7 +26,6 @@ def benchmarks() -> tuple[Benchmark, ...]:
         hundred_queries,
         native_table,
         scan,
-        small_counts,
         stream,
         stream_copy,
         warm_start,

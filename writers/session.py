@@ -241,11 +241,9 @@ class Session:
 
     def take_whole(self, topic: TopicState, whole: WholeFile, partition: int | None) -> None:
         """Upload a whole file, behind what was sent before it."""
-        if self.at.unsettled is not None:
-            self.flush(Call.SEND)
+        self.make_room(0)
         self._upload_guarded(lambda: self._staging.take_whole(topic, whole, partition))
-        if self._is_stage_due():
-            self.flush(Call.SEND)
+        self.make_room(0)
 
     def has_room(self, inbox: Inbox, coming: int) -> bool:
         """Return whether a send needs nothing but a place in the inbox. Safe in every thread."""

@@ -1,6 +1,6 @@
 """Parquet files of other writers as segment files: their column chunks as they are, and behind them a footer with checksums.
 
-A file is taken only if a writer of segment files could have made it (docs/internals/spec.md, 6.1). Before anybody relies on it, it is read by the reader of segment files, and the
+A file is taken only if a writer of segment files could have made it (docs/internals/spec.md, 6.1). Before it is sent, it is read by the reader of segment files, and the
 statistics by which readers skip rows are compared with its values: a footer is only a claim.
 """
 
@@ -202,7 +202,7 @@ def _as_segment_file(source: FileBytes, topic: TopicSchema) -> WholeFile | None:
         digest.update(piece)
     whole = digest.hexdigest()
     record = FileRecord(NAME, end + len(footer), whole, len(footer), sha256_hex(footer), found.rows)
-    # What a footer says is a claim of its writer: a reader finds out.
+    # A footer is a claim of its writer; the reader finds out whether it is true.
     reader = SegmentFileReader(_Source(source, end, footer), record, schema, threads=1)
     batches: list[BatchRecord] = []
     for group in range(len(found.groups)):

@@ -74,7 +74,7 @@ class TableImport:
     """Rows that it wrote."""
     files: int = 0
     as_they_are: int = 0
-    """Those of the files whose bytes went into the log as they are; the rows of the others were encoded anew."""
+    """Files whose bytes went into the log as they are; the rows of the others were encoded anew."""
     commits: int = 0
     position: dict[str, Any] = field(default_factory=dict)
     """Where the next call goes on: of Delta ``version``, of Parquet ``after``, the last path."""

@@ -17,12 +17,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.integration.clients.failing import Plan, QuickClock
+from tests.integration.clients.failing import Plan, QuickClock, unclear_commit
+from txnformat.core.transactions.state import TransactionStatus
 from txnformat.store.base import ObjectStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, RequestKind
-from txnlog import InvalidInputError, NotFoundError, Producer, StorageError, TxnLog
+from txnlog import CommitStateUnknownError, InvalidInputError, NotFoundError, Producer, StorageError, TxnLog
 from txnlog_testing.stores.counting import CountingStore
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 from writers import whole_files
@@ -481,6 +482,40 @@ def test_an_upload_that_fails_keeps_nothing_and_can_be_repeated(tmp_path: Path) 
         plan.clear()
         assert txn.send_file("t", path)
     assert log.read("t", columns=["id"]).read_all()["id"].to_pylist() == [-2, -1, *range(ROWS)]
+
+
+@pytest.mark.parametrize("kind", [FaultKind.APPLIED_LOST_ANSWER, FaultKind.FAIL_BEFORE])
+def test_behind_a_send_whose_outcome_is_unknown(kind: FaultKind, tmp_path: Path) -> None:
+    """The flush is repeated first, and lands once."""
+    clock, plan = QuickClock(), Plan()
+    store = MemoryStore(clock)
+    TxnLog.create(store, clock=clock, embedding=False).create_topic("t", SCHEMA)
+    log, path = TxnLog.open(FaultyStore(store, plan), clock=clock), _pyarrow(_table(), tmp_path)
+    with Producer(log, "p", buffer="inline", batch_bytes=1_000, buffer_bytes=1_000) as producer:
+        producer.begin()
+        producer.send("t", _table(200, first=-200))
+        unclear_commit(plan, kind)
+        with pytest.raises(CommitStateUnknownError):
+            producer.send("t", _table(1))  # which has to make room
+        plan.clear()
+        assert producer.send_file("t", path)
+        producer.commit()
+    found = TxnLog.open(store, clock=clock).read("t", columns=["id"]).read_all()
+    assert found["id"].to_pylist() == list(range(-200, ROWS))
+
+
+def test_many_files_are_one_transaction(tmp_path: Path) -> None:
+    """More batches than an entry names: the log gets to know of them before the commit, and readers with it."""
+    log = _log()
+    path = _pyarrow(_table(), tmp_path, row_group_size=40)
+    with Producer(log, "p") as producer:
+        producer.begin()
+        for _ in range(3):
+            assert producer.send_file("t", path)
+        assert log.refresh().transactional_ids["p"].status is TransactionStatus.ONGOING
+        assert log.read("t").read_all().num_rows == 0
+        producer.commit()
+    assert log.read("t", columns=["id"]).read_all()["id"].to_pylist() == 3 * list(range(ROWS))
 
 
 def test_nested_columns_and_decimals_of_the_same_form(tmp_path: Path) -> None:
