@@ -9,7 +9,7 @@ __all__ = ["benchmarks", "chosen"]
 
 def benchmarks() -> tuple[Benchmark, ...]:
     """Return all benchmarks. Imported here, because they bring in what they compare with."""
-    from bench import contention, ingest, latency, one_shot, plan, python_read, s3_commit
+    from bench import contention, ingest, latency, one_shot, plan, python_read, store_commits
     from bench.lifecycle import (
         cold_open,
         compaction,
@@ -54,7 +54,7 @@ def benchmarks() -> tuple[Benchmark, ...]:
         plan,
         contention,
         hundred_queries,
-        s3_commit,
+        store_commits,
     )
     return tuple(benchmark for module in modules for benchmark in module.BENCHMARKS)
 
