@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-import datetime
 import decimal
 import io
 import random
-import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import deltalake
-import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tests.integration.clients.failing import Plan, QuickClock, unclear_commit
+from tests.integration.producers.foreign_files import (
+    OTHERS,
+    ROWS,
+    SCHEMA,
+    Write,
+    by_deltalake,
+    by_polars,
+    by_pyarrow,
+    patched_file,
+    some_rows,
+    varint,
+    with_gzip,
+)
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.store.base import ObjectStore
 from txnformat.store.local import LocalStore
@@ -27,59 +35,6 @@ from txnlog import CommitStateUnknownError, InvalidInputError, NotFoundError, Pr
 from txnlog_testing.stores.counting import CountingStore
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 from writers import whole_files
-
-ROWS = 20_000
-UTC = datetime.UTC
-SCHEMA = pa.schema(
-    [
-        ("id", pa.int64()),
-        ("small", pa.int32()),
-        ("ratio", pa.float64()),
-        ("text", pa.string()),
-        ("ok", pa.bool_()),
-        ("day", pa.date32()),
-        ("at", pa.timestamp("us", "UTC")),
-    ]
-)
-
-Write = Callable[[pa.Table, Path], Path]
-
-
-def _table(rows: int = ROWS, seed: int = 7, first: int = 0) -> pa.Table:
-    """Return rows of which each column has nulls, the floats NaN and zeros of both signs."""
-    draw = random.Random(seed)
-    odd = [None, float("nan"), -0.0, 0.0, float("inf")]
-    start = datetime.datetime(2026, 1, 1, tzinfo=UTC)
-    columns: list[list[Any]] = [
-        [first + one for one in range(rows)],
-        [draw.choice([None, draw.randrange(-(2**31), 2**31)]) for _ in range(rows)],
-        [draw.choice([draw.choice(odd), draw.random()]) for _ in range(rows)],
-        [draw.choice([None, f"text é {draw.randrange(10**9)}"]) for _ in range(rows)],
-        [draw.choice([None, True, False]) for _ in range(rows)],
-        [draw.choice([None, datetime.date(2026, 1, 1 + draw.randrange(28))]) for _ in range(rows)],
-        [draw.choice([None, start + datetime.timedelta(seconds=draw.randrange(10**6))]) for _ in range(rows)],
-    ]
-    return pa.table(columns, schema=SCHEMA)
-
-
-def _pyarrow(table: pa.Table, folder: Path, **options: Any) -> Path:
-    path = folder / "file.parquet"
-    pq.write_table(table, path, **options)
-    return path
-
-
-def _deltalake(table: pa.Table, folder: Path) -> Path:
-    deltalake.write_deltalake(str(folder / "table"), table)
-    return next((folder / "table").glob("*.parquet"))
-
-
-def _polars(table: pa.Table, folder: Path) -> Path:
-    polars.from_arrow(table).write_parquet(folder / "file.parquet", row_group_size=7_000)  # type: ignore[union-attr]
-    return folder / "file.parquet"
-
-
-def _gzip(table: pa.Table, folder: Path) -> Path:
-    return _pyarrow(table, folder, compression="gzip", row_group_size=3_000, write_page_index=True)
 
 
 def _log(store: ObjectStore | None = None, schema: pa.Schema = SCHEMA, **topic: Any) -> TxnLog:
@@ -92,10 +47,10 @@ def _nan_free(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: repr(value) for name, value in row.items()} for row in rows]
 
 
-@pytest.mark.parametrize("write", [_pyarrow, _gzip, _deltalake, _polars])
+@pytest.mark.parametrize("write", [by_pyarrow, with_gzip, by_deltalake, by_polars])
 def test_records_are_those_of_a_send(write: Write, tmp_path: Path) -> None:
     """Values, order, offsets, sequences and times; and each reader, with and without conditions, that sees the one sees the other."""
-    table, log = _table(), _log(timestamp_column="at")
+    table, log = some_rows(), _log(timestamp_column="at")
     log.create_topic("u", SCHEMA, timestamp_column="at")
     path = write(table, tmp_path)
     with Producer(log, "p") as producer, producer.transaction() as txn:
@@ -120,8 +75,8 @@ def test_records_are_those_of_a_send(write: Write, tmp_path: Path) -> None:
 
 
 def test_the_bytes_are_the_files_own_but_for_the_footer(tmp_path: Path) -> None:
-    table, store = _table(), LocalStore(tmp_path / "log")
-    path = _deltalake(table, tmp_path)
+    table, store = some_rows(), LocalStore(tmp_path / "log")
+    path = by_deltalake(table, tmp_path)
     log = _log(store)
     with Producer(log) as producer:
         assert producer.send_file("t", path)
@@ -137,11 +92,11 @@ def test_the_bytes_are_the_files_own_but_for_the_footer(tmp_path: Path) -> None:
 
 def test_it_stands_behind_what_was_sent_before(tmp_path: Path) -> None:
     log = _log(partitions=2)
-    path = _pyarrow(_table(), tmp_path)
+    path = by_pyarrow(some_rows(), tmp_path)
     with Producer(log, "p", buffer="inline") as producer, producer.transaction() as txn:
-        txn.send("t", _table(3, first=-10), partition=1)
+        txn.send("t", some_rows(3, first=-10), partition=1)
         assert txn.send_file("t", path, partition=1)
-        txn.send("t", _table(2, first=-5), partition=1)
+        txn.send("t", some_rows(2, first=-5), partition=1)
     rows = log.read("t", columns=["id", "_partition", "_offset"]).read_all().to_pydict()
     assert rows["id"] == [-10, -9, -8, *range(ROWS), -5, -4]
     assert set(rows["_partition"]) == {1}
@@ -149,7 +104,7 @@ def test_it_stands_behind_what_was_sent_before(tmp_path: Path) -> None:
 
 
 def test_files_without_a_key_take_turns(tmp_path: Path) -> None:
-    log, path = _log(partitions=3), _pyarrow(_table(), tmp_path)
+    log, path = _log(partitions=3), by_pyarrow(some_rows(), tmp_path)
     with Producer(log, "p") as producer, producer.transaction() as txn:
         for _ in range(6):
             assert txn.send_file("t", path)
@@ -157,7 +112,7 @@ def test_files_without_a_key_take_turns(tmp_path: Path) -> None:
 
 
 def test_an_abort_shows_nothing_of_it(tmp_path: Path) -> None:
-    log, path = _log(), _pyarrow(_table(), tmp_path)
+    log, path = _log(), by_pyarrow(some_rows(), tmp_path)
     with Producer(log, "p") as producer:
         producer.begin()
         assert producer.send_file("t", path)
@@ -168,7 +123,7 @@ def test_an_abort_shows_nothing_of_it(tmp_path: Path) -> None:
 def test_requests(tmp_path: Path) -> None:
     """One object and one entry."""
     store = CountingStore(LocalStore(tmp_path / "log"))
-    log, path = _log(store), _pyarrow(_table(), tmp_path)
+    log, path = _log(store), by_pyarrow(some_rows(), tmp_path)
     with Producer(log, "p") as producer:
         producer.begin()
         with store.measure() as measured:
@@ -179,129 +134,17 @@ def test_requests(tmp_path: Path) -> None:
     assert measured.counts.count(RequestKind.CREATE, KeyClass.ENTRY) == 1
 
 
-def _patched(table: pa.Table, folder: Path, old: bytes, new: bytes) -> Path:
-    """Write a file without a compression, and change bytes of its footer."""
-    path = _pyarrow(table, folder, compression="none", use_dictionary=False, store_schema=False)
-    return _patched_file(path, old, new)
-
-
-def _patched_file(path: Path, old: bytes, new: bytes) -> Path:
-    data = path.read_bytes()
-    start = len(data) - int.from_bytes(data[-8:-4], "little") - 8
-    assert old in data[start:-8]
-    footer = data[start:-8].replace(old, new)
-    path.write_bytes(data[:start] + footer + len(footer).to_bytes(4, "little") + b"PAR1")
-    return path
-
-
-def _other_statistics(which: str) -> Write:
-    """The largest id, or text, of the file is smaller than its values, or there are nulls where it says that there are none."""
-
-    def write(table: pa.Table, folder: Path) -> Path:
-        if which == "numbers":
-            return _patched(table, folder, struct.pack("<q", ROWS - 1), struct.pack("<q", ROWS - 2))
-        texts = table.column("text").drop_null().to_pylist()
-        return _patched(table, folder, max(texts).encode(), min(texts).encode()[: len(max(texts).encode())])
-
-    return write
-
-
-def _bad_text(table: pa.Table, folder: Path) -> Path:
-    bad = pa.array([b"\xff\xfe"] * len(table), pa.binary()).view(pa.string())
-    return _pyarrow(table.set_column(3, "text", bad), folder, use_dictionary=False)
-
-
-def _required(table: pa.Table, folder: Path) -> Path:
-    fields = [field.with_nullable(field.name != "id") for field in table.schema]
-    return _pyarrow(table.cast(pa.schema(fields)), folder)
-
-
-def _cut(table: pa.Table, folder: Path) -> Path:
-    path = _pyarrow(table, folder)
-    data = bytearray(path.read_bytes())
-    data[1_000:1_100] = bytes(100)
-    path.write_bytes(data)
-    return path
-
-
-def _empty_group(table: pa.Table, folder: Path) -> Path:
-    with pq.ParquetWriter(folder / "file.parquet", SCHEMA) as writer:
-        for part in (table.slice(0, 0), table):
-            writer.write_table(part)
-    assert pq.read_metadata(folder / "file.parquet").row_group(0).num_rows == 0
-    return folder / "file.parquet"
-
-
-def _unordered(table: pa.Table, folder: Path) -> Path:
-    """Write a file that does not say in which order its bounds are: the last field of its footer is gone."""
-    path = _pyarrow(table, folder)
-    data = path.read_bytes()
-    columns = len(SCHEMA)
-    field = b"\x19" + bytes([columns << 4 | 0xC]) + columns * b"\x1c\0\0"
-    assert data[:-8].endswith(field + b"\0")
-    footer = int.from_bytes(data[-8:-4], "little") - len(field)
-    path.write_bytes(data[: -9 - len(field)] + b"\0" + footer.to_bytes(4, "little") + b"PAR1")
-    assert pq.read_table(path).num_rows == len(table)
-    return path
-
-
-def _overlapping(table: pa.Table, folder: Path) -> Path:
-    """Write a file whose first row group begins where the second does: readers decode bytes for one column only."""
-    path = _pyarrow(table, folder, compression="none", use_dictionary=False, row_group_size=ROWS // 2)
-    first, second = (pq.read_metadata(path).row_group(group).column(0).data_page_offset for group in (0, 1))
-    return _patched_file(path, b"\x26" + _varint(second), b"\x26" + _varint(first))
-
-
-def _varint(number: int) -> bytes:
-    """Return a number as Thrift's compact protocol has it."""
-    number, found = 2 * number, bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*found, number])
-
-
-def _text_file(table: pa.Table, folder: Path) -> Path:
-    (folder / "file.parquet").write_bytes(b"PAR1" + b"no Parquet" * 50_000 + b"PAR1")
-    return folder / "file.parquet"
-
-
-OTHERS: dict[str, Write] = {
-    "another order": lambda table, folder: _pyarrow(table.select(SCHEMA.names[::-1]), folder),
-    "a column less": lambda table, folder: _pyarrow(table.drop_columns(["ok"]), folder),
-    "a column more": lambda table, folder: _pyarrow(table.append_column("more", table["ok"]), folder),
-    "a narrower type": lambda table, folder: _pyarrow(
-        table.set_column(0, "id", table["id"].cast(pa.int32())), folder
-    ),
-    "times of 96 bits": lambda table, folder: _pyarrow(table, folder, use_deprecated_int96_timestamps=True),
-    "delta encodings": lambda table, folder: _pyarrow(
-        table, folder, use_dictionary=False, column_encoding={"id": "DELTA_BINARY_PACKED"}
-    ),
-    "LZ4": lambda table, folder: _pyarrow(table, folder, compression="lz4"),
-    "a required column": _required,
-    "no rows": lambda table, folder: _pyarrow(table.slice(0, 0), folder),
-    "a row group without rows": _empty_group,
-    "bounds without an order": _unordered,
-    "row groups that overlap": _overlapping,
-    "text that is no UTF-8": _bad_text,
-    "wrong bounds of numbers": _other_statistics("numbers"),
-    "wrong bounds of texts": _other_statistics("texts"),
-    "damaged pages": _cut,
-    "no Parquet": _text_file,
-}
-
-
 @pytest.mark.parametrize("what", OTHERS)
 def test_another_file_is_not_taken(what: str, tmp_path: Path) -> None:
     """Nothing is uploaded, and the transaction goes on."""
     store = CountingStore(MemoryStore())
     log = _log(store)
-    path = OTHERS[what](_table(), tmp_path)
+    path = OTHERS[what](some_rows(), tmp_path)
     with Producer(log, "p", embed_bytes=0) as producer, producer.transaction() as txn:
         with store.measure() as measured:
             assert not txn.send_file("t", path)
         assert measured.counts.count(RequestKind.OPEN_WRITE, KeyClass.DATA) == 0
-        txn.send("t", _table(2))
+        txn.send("t", some_rows(2))
     assert log.read("t").read_all().num_rows == 2
 
 
@@ -310,25 +153,25 @@ def test_a_wrong_number_of_nulls_is_noticed(nulls: int, tmp_path: Path) -> None:
     """A reader that looks for nulls, or for values, would skip all of them."""
     schema = pa.schema([("text", pa.string())])
     table = pa.table([pa.array([None if nulls else "one"] * ROWS, pa.string())], schema=schema)
-    path = _pyarrow(table, tmp_path, compression="none", use_dictionary=False)
+    path = by_pyarrow(table, tmp_path, compression="none", use_dictionary=False)
     log = _log(schema=schema)
     with Producer(log, embed_bytes=0) as producer:
         assert producer.send_file("t", path)
         assert not producer.send_file(
-            "t", _patched_file(path, b"<6" + _varint(nulls), b"<6" + _varint(ROWS - nulls))
+            "t", patched_file(path, b"<6" + varint(nulls), b"<6" + varint(ROWS - nulls))
         )
 
 
 def test_a_file_that_fits_into_an_entry_is_not_taken(tmp_path: Path) -> None:
-    log, path = _log(), _pyarrow(_table(20), tmp_path)
+    log, path = _log(), by_pyarrow(some_rows(20), tmp_path)
     with Producer(log) as producer, Producer(log, embed_bytes=0) as other:
         assert not producer.send_file("t", path)
         assert other.send_file("t", path)
 
 
 def test_a_row_group_that_is_too_large_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, log = _table(), _log()
-    path = _pyarrow(table, tmp_path)
+    table, log = some_rows(), _log()
+    path = by_pyarrow(table, tmp_path)
     bytes_ = pq.read_table(path).nbytes
     with Producer(log) as producer:
         monkeypatch.setattr(whole_files, "TAKEN_ROW_GROUP_BYTES_MAX", bytes_ // 2)
@@ -339,7 +182,7 @@ def test_a_row_group_that_is_too_large_is_not_taken(tmp_path: Path, monkeypatch:
 
 def test_other_topics_do_not_take_files(tmp_path: Path) -> None:
     """Records go by their keys, or the latest of each key is kept, which needs one."""
-    path = _pyarrow(_table(), tmp_path)
+    path = by_pyarrow(some_rows(), tmp_path)
     log = _log(partitions=2, key_columns=["id"])
     log.upgrade()
     log.create_topic("latest", SCHEMA, key_columns=["id"], settings={"cleanup.policy": "compact"})
@@ -353,12 +196,12 @@ def test_other_topics_do_not_take_files(tmp_path: Path) -> None:
 
 
 def test_a_topic_that_grows_before_the_commit_has_the_records_by_their_keys(tmp_path: Path) -> None:
-    log, path = _log(key_columns=["id"]), _pyarrow(_table(), tmp_path)
+    log, path = _log(key_columns=["id"]), by_pyarrow(some_rows(), tmp_path)
     log.create_topic("u", SCHEMA, partitions=3, key_columns=["id"])
     with Producer(log, "p") as producer, producer.transaction() as txn:
         assert txn.send_file("t", path)
         log.alter_topic("t", partitions=3)
-        txn.send("u", _table())
+        txn.send("u", some_rows())
     found, wanted = (
         log.read(topic, columns=["id", "_partition", "_offset"]).read_all().to_pylist()
         for topic in ("t", "u")
@@ -370,12 +213,12 @@ def test_columns_with_other_names_since(tmp_path: Path) -> None:
     """A file is of the topic's newest version, and its columns go by their places afterwards."""
     log = _log()
     with Producer(log) as producer:
-        assert producer.send_file("t", _pyarrow(_table(), tmp_path))
+        assert producer.send_file("t", by_pyarrow(some_rows(), tmp_path))
         log.upgrade(columns=True)
         log.alter_topic("t", rename={"small": "little"}, drop=["ok"])
-        assert not producer.send_file("t", _pyarrow(_table(), tmp_path))
-        now = _table().drop_columns(["ok"]).rename_columns(["id", "little", "ratio", "text", "day", "at"])
-        assert producer.send_file("t", _pyarrow(now, tmp_path))
+        assert not producer.send_file("t", by_pyarrow(some_rows(), tmp_path))
+        now = some_rows().drop_columns(["ok"]).rename_columns(["id", "little", "ratio", "text", "day", "at"])
+        assert producer.send_file("t", by_pyarrow(now, tmp_path))
     found = log.read("t", columns=["little", "text"]).read_all()
     assert found.equals(pa.concat_tables([now, now]).select(["little", "text"]).cast(found.schema))
 
@@ -385,7 +228,7 @@ def test_a_file_that_changes_meanwhile_is_an_error(
     change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its checksums would be those of other bytes. Nothing of it is in the log, and the transaction goes on."""
-    log, path = _log(), _pyarrow(_table(), tmp_path)
+    log, path = _log(), by_pyarrow(some_rows(), tmp_path)
     real = whole_files.WholeFile.pieces
 
     def pieces(self: whole_files.WholeFile) -> Any:
@@ -399,7 +242,7 @@ def test_a_file_that_changes_meanwhile_is_an_error(
         with pytest.raises(InvalidInputError) as caught:
             txn.send_file("t", path)
         assert caught.value.kind == "invalid-file"
-        txn.send("t", _table(2))
+        txn.send("t", some_rows(2))
     assert log.read("t").read_all().num_rows == 2
 
 
@@ -426,14 +269,14 @@ class _Far(io.RawIOBase):
 
 
 def test_a_file_of_another_machine_is_fetched_once(tmp_path: Path) -> None:
-    data = _pyarrow(_table(), tmp_path).read_bytes()
+    data = by_pyarrow(some_rows(), tmp_path).read_bytes()
     log, far = _log(), _Far(data)
     with Producer(log) as producer:
         assert producer.send_file("t", far)  # type: ignore[arg-type]
     assert log.read("t").read_all().num_rows == ROWS
     footer = int.from_bytes(data[-8:-4], "little") + 8
     assert far.given == len(data) + footer + 8  # the footer, its length and the magic come first
-    other = _Far(_pyarrow(_table().drop_columns(["ok"]), tmp_path).read_bytes())
+    other = _Far(by_pyarrow(some_rows().drop_columns(["ok"]), tmp_path).read_bytes())
     with Producer(log) as producer:
         assert not producer.send_file("t", other)  # type: ignore[arg-type]
     assert other.given < 50_000  # of a file that does not fit only the footer
@@ -459,13 +302,13 @@ def test_what_is_no_file_is_refused(file: Any, kind: str) -> None:
 
 
 def test_a_partition_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    log, path = _log(), _pyarrow(_table(), tmp_path)
+    log, path = _log(), by_pyarrow(some_rows(), tmp_path)
     with Producer(log, "p") as producer, producer.transaction() as txn:
         for partition in (1, -1, "0", True):
             with pytest.raises(NotFoundError) as caught:
                 txn.send_file("t", path, partition)  # type: ignore[arg-type]
             assert caught.value.kind == "unknown-partition"
-        txn.send("t", _table(2))
+        txn.send("t", some_rows(2))
     assert log.read("t").read_all().num_rows == 2
 
 
@@ -473,10 +316,10 @@ def test_an_upload_that_fails_keeps_nothing_and_can_be_repeated(tmp_path: Path) 
     clock, plan = QuickClock(), Plan()
     store = MemoryStore(clock)
     TxnLog.create(store, clock=clock).create_topic("t", SCHEMA)
-    log, path = TxnLog.open(FaultyStore(store, plan), clock=clock), _pyarrow(_table(), tmp_path)
+    log, path = TxnLog.open(FaultyStore(store, plan), clock=clock), by_pyarrow(some_rows(), tmp_path)
     plan.always(RequestKind.OPEN_WRITE, KeyClass.DATA, Fault(FaultKind.FAIL_BEFORE))
     with Producer(log, "p") as producer, producer.transaction() as txn:
-        txn.send("t", _table(2, first=-2))
+        txn.send("t", some_rows(2, first=-2))
         with pytest.raises(StorageError):
             txn.send_file("t", path)
         plan.clear()
@@ -490,13 +333,13 @@ def test_behind_a_send_whose_outcome_is_unknown(kind: FaultKind, tmp_path: Path)
     clock, plan = QuickClock(), Plan()
     store = MemoryStore(clock)
     TxnLog.create(store, clock=clock, embedding=False).create_topic("t", SCHEMA)
-    log, path = TxnLog.open(FaultyStore(store, plan), clock=clock), _pyarrow(_table(), tmp_path)
+    log, path = TxnLog.open(FaultyStore(store, plan), clock=clock), by_pyarrow(some_rows(), tmp_path)
     with Producer(log, "p", buffer="inline", batch_bytes=1_000, buffer_bytes=1_000) as producer:
         producer.begin()
-        producer.send("t", _table(200, first=-200))
+        producer.send("t", some_rows(200, first=-200))
         unclear_commit(plan, kind)
         with pytest.raises(CommitStateUnknownError):
-            producer.send("t", _table(1))  # which has to make room
+            producer.send("t", some_rows(1))  # which has to make room
         plan.clear()
         assert producer.send_file("t", path)
         producer.commit()
@@ -507,7 +350,7 @@ def test_behind_a_send_whose_outcome_is_unknown(kind: FaultKind, tmp_path: Path)
 def test_many_files_are_one_transaction(tmp_path: Path) -> None:
     """More batches than an entry names: the log gets to know of them before the commit, and readers with it."""
     log = _log()
-    path = _pyarrow(_table(), tmp_path, row_group_size=40)
+    path = by_pyarrow(some_rows(), tmp_path, row_group_size=40)
     with Producer(log, "p") as producer:
         producer.begin()
         for _ in range(3):
@@ -539,7 +382,7 @@ def test_nested_columns_and_decimals_of_the_same_form(tmp_path: Path) -> None:
     ]
     table, log = pa.Table.from_pylist(rows, schema=schema), _log(schema=schema)
     with Producer(log) as producer:
-        assert producer.send_file("t", _pyarrow(table, tmp_path))
+        assert producer.send_file("t", by_pyarrow(table, tmp_path))
     found = log.read("t").read_all()
     assert found.to_pylist() == table.to_pylist()
     least = sorted(table["price"].to_pylist())[5]
