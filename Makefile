@@ -173,7 +173,7 @@ sbom:  ## What txnlog runs with, as CycloneDX, in txnlog.cdx.json
 ##@ Measurements
 
 bench:  ## Every row of docs/internals/benchmarks.md, side by side with peers (BENCH="scan" narrows)
-	@$(RUN) --java -m bench $(BENCH)
+	@$(RUN) --java --azurite -m bench $(BENCH)
 
 bench-scale:  ## Ten million batches over 10,000 partitions, appended, sealed and listed by the real code (ARGS="--batches 1000000 --json")
 	@$(RUN) -m bench.scale $(ARGS)

@@ -9,8 +9,16 @@ __all__ = ["benchmarks", "chosen"]
 
 def benchmarks() -> tuple[Benchmark, ...]:
     """Return all benchmarks. Imported here, because they bring in what they compare with."""
-    from bench import contention, ingest, latency, one_shot, plan, python_read, s3_commit
-    from bench.lifecycle import cold_open, compaction, publishing, small_commits, vacuuming
+    from bench import contention, ingest, latency, one_shot, plan, python_read, store_commits
+    from bench.lifecycle import (
+        cold_open,
+        compaction,
+        importing,
+        publishing,
+        small_commits,
+        small_counts,
+        vacuuming,
+    )
     from bench.lifecycle import scan as compacted
     from bench.spark import (
         catch_up,
@@ -32,7 +40,9 @@ def benchmarks() -> tuple[Benchmark, ...]:
         cold_open,
         small_commits,
         vacuuming,
+        importing,
         scan,
+        small_counts,
         native_table,
         delta_view,
         publishing,
@@ -44,7 +54,7 @@ def benchmarks() -> tuple[Benchmark, ...]:
         plan,
         contention,
         hundred_queries,
-        s3_commit,
+        store_commits,
     )
     return tuple(benchmark for module in modules for benchmark in module.BENCHMARKS)
 

@@ -200,10 +200,17 @@ class Accumulator:
         """Return the partition of a large record: by its key, else the one whose turn it is, which then passes on."""
         table = conform([row], topic.schema.arrow_schema, topic.schema.added)
         ((partition, _),), is_keyless = self._distribute(topic, table, None)
-        if is_keyless:
-            self._turn(topic).is_taken = True
-            self._pass_on(topic, partition)
-        return partition
+        return self.next_partition(topic) if is_keyless else partition
+
+    def next_partition(self, topic: TopicState, named: int | None = None) -> int:
+        """Return the partition that the caller named, else the one whose turn it is; the turn then passes on."""
+        if named is not None:
+            _check_partition(topic, named)
+            return named
+        turn = self._turn(topic)
+        turn.is_taken = True
+        self._pass_on(topic, turn.partition)
+        return turn.partition
 
     def accept(self, sent: Prepared) -> None:
         """Keep what ``prepare`` returned, perhaps when the topic had fewer columns or partitions."""

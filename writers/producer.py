@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import datetime
 import logging
+import os
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import IO, Any, Self, TypeVar
 
 from txnformat.admin.prepared import PreparedTransaction
 from txnformat.consumers.group_offsets import GroupMetadata, Offsets, OffsetSource, group_offsets, offsets_of
 from txnformat.consumers.record_ids import Records
 from txnformat.core.intents import CommitResult
 from txnformat.core.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS
+from txnformat.core.topics.cleanup import keeps_latest
 from txnformat.errors import (
     InvalidInputError,
     InvalidTransactionStateError,
@@ -37,6 +39,7 @@ from writers.settings import EMBED_BYTES, MIB, Buffer, ProducerSettings
 from writers.staging import Staging
 from writers.transaction import Call, CommitInfo, ProducerStatus, Transaction
 from writers.upload import ROLL_BYTES
+from writers.whole_files import as_segment_file, open_file
 
 __all__ = ["Producer"]
 
@@ -250,6 +253,56 @@ class Producer:
             self._do(Call.SEND, lambda: self._session.take_large(found, large, partition), Exception)
         else:
             self._hand_over(self._staging.buffered.prepare(found, data, partition))
+
+    def send_file(
+        self, topic: str, file: str | os.PathLike[str] | IO[bytes], partition: int | None = None
+    ) -> bool:
+        """Send the records of a Parquet file as they are: its bytes go into the log, and nothing is encoded anew.
+
+        The file is read, and its values and statistics are checked, before any of it is sent. Its records stand behind all that was sent before.
+
+        Parameters
+        ----------
+        file
+            Path of a local file, or a file opened for reading bytes that can seek. It must not change meanwhile. It is read several times; one that is not of this machine is copied to a temporary file first.
+        partition : int, optional
+            Else the one whose turn it is, as for records without a key.
+
+        Returns
+        -------
+        bool
+            False: nothing was sent, because the file is not as a file of the topic must be; read its rows, and :meth:`send` them. A file
+            is taken as it is when
+
+            * it has the topic's columns and no others, in their order, all of them optional, and of types that Parquet stores as the topic does;
+            * it uses encodings and compressions that files of a log have (no delta encodings, no LZ4 or Brotli);
+            * its row groups take at most 256 MiB in memory, and its statistics hold;
+            * it is larger than ``embed_bytes``: smaller ones travel in the entry;
+            * the topic has one partition or no key columns, or ``partition`` is given; and it does not keep the latest record of each key.
+
+        Raises
+        ------
+        NotFoundError
+            Kind ``unknown-topic`` or ``unknown-partition``.
+        InvalidInputError
+            Kind ``invalid-file``: it cannot be opened or read.
+        StorageError, CommitStateUnknownError, TransactionTimedOutError
+            As of :meth:`send`: nothing of the file was kept.
+        """
+        self._settle_interrupted(Call.SEND)
+        self._lock.check_own()
+        self._session.check_unless_running(Call.SEND)
+        found = topic_named(self._log, topic, partition)
+        is_spread = partition is None and found.partitions > 1 and bool(found.schema.key_columns)
+        if is_spread or keeps_latest(found.settings):
+            return False
+        with open_file(file) as opened:
+            whole = as_segment_file(opened, found.schema)
+            if whole is None or whole.size <= self.settings.embed_bytes:
+                return False
+            self._do(Call.SEND, lambda: self._session.take_whole(found, whole, partition), Exception)
+        self._arm()
+        return True
 
     def send_offsets(
         self,

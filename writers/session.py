@@ -68,6 +68,7 @@ from writers.settings import Buffer, ProducerSettings
 from writers.staging import Staging
 from writers.standing import Standing, had_landed, is_final, records_dropped
 from writers.transaction import Call, ProducerStatus, Unsettled
+from writers.whole_files import WholeFile
 
 __all__ = ["DISTRIBUTIONS_MAX", "UNNAMED_MS_MAX", "Session"]
 
@@ -237,6 +238,12 @@ class Session:
                 self._set(status=ProducerStatus.ABORT_REQUIRED)
             raise
         self._set(is_torn=False)
+
+    def take_whole(self, topic: TopicState, whole: WholeFile, partition: int | None) -> None:
+        """Upload a whole file, behind what was sent before it."""
+        self.make_room(0)
+        self._upload_guarded(lambda: self._staging.take_whole(topic, whole, partition))
+        self.make_room(0)
 
     def has_room(self, inbox: Inbox, coming: int) -> bool:
         """Return whether a send needs nothing but a place in the inbox. Safe in every thread."""

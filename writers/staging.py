@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from txnformat import keys
 from txnformat.clock import Clock, Ids
 from txnformat.core.intents import TopicAppend
 from txnformat.core.records.batch_table import BATCHES_IN_ENTRY_MAX
@@ -26,7 +27,16 @@ from txnformat.store.memory import MemoryStore
 from txnformat.types import TopicPartition
 from writers.accumulator import SPOOL_ROWS_MAX, Accumulator, Inbox, Prepared, Run
 from writers.settings import ProducerSettings
-from writers.upload import TopicUpload, Uploaded, combine, topic_append, upload_held, with_batch_table
+from writers.upload import (
+    TopicUpload,
+    Uploaded,
+    combine,
+    topic_append,
+    upload_held,
+    upload_whole,
+    with_batch_table,
+)
+from writers.whole_files import WholeFile
 
 __all__ = ["Staging"]
 
@@ -174,26 +184,38 @@ class Staging:
         for topic in self.buffered.topics():
             self._write(self.buffered.partitions(topic.topic_id))
 
+    def take_whole(self, topic: TopicState, whole: WholeFile, partition: int | None) -> None:
+        """Upload a whole file behind everything that waits. ``partition``: None: the one whose turn it is.
+
+        Raises StorageError, OSError: nothing of the file waits, and the call can be repeated unless ``is_broken``.
+        """
+        number = self.buffered.next_partition(topic, partition)
+        self.finish()
+        key = keys.data_key(topic.directory, self._born(), self._ids.new())
+        uploaded = upload_whole(self._store, self._ids, self._clock, whole, key, number)
+        runs = tuple((Run(batch.records, partition is not None),) for batch in uploaded.batches)
+        self._staged.setdefault(topic.topic_id, []).append(_Staged(topic, uploaded, runs))
+
     def finish(self) -> None:
         """Move all records to closed files, durable or held: 1 PUT for each that is not held. Raises StorageError as :meth:`stream`."""
         self.take_in()
         for topic in self.buffered.topics():
-            keys = self.buffered.partitions(topic.topic_id)
+            waiting = self.buffered.partitions(topic.topic_id)
             if topic.topic_id in self._open:
-                self._write(keys)
+                self._write(waiting)
                 continue
             # The usual small commit: nothing of it is in a file yet, so it can be tried again whole.
-            is_small = self.buffered.bytes_of(keys) <= SMALL_BYTES
+            is_small = self.buffered.bytes_of(waiting) <= SMALL_BYTES
             opened = self._opened(topic, is_small=is_small)
             try:
-                for key in keys:
+                for key in waiting:
                     self._add(opened, key)
                 uploaded = opened.upload.finish()
             except BaseException:
                 opened.upload.abort()
                 raise
             self._stage(opened, uploaded)
-            self.buffered.drop(keys)
+            self.buffered.drop(waiting)
         for topic_id in list(self._open):
             self._close(topic_id)
 
@@ -360,11 +382,11 @@ class Staging:
             staged = _Staged(opened.topic, uploaded, tuple(opened.runs))
             self._staged.setdefault(opened.topic.topic_id, []).append(staged)
 
-    def _write(self, keys: Sequence[TopicPartition]) -> None:
+    def _write(self, batches: Sequence[TopicPartition]) -> None:
         """Write batches of one topic to its open file."""
-        topic = self.buffered.topic(keys[0].topic_id)
+        topic = self.buffered.topic(batches[0].topic_id)
         opened = self._opened(topic)
-        for key in keys:
+        for key in batches:
             try:
                 self._add(opened, key)
             except BaseException:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
 
 from txnformat.core.intents import CommitResult, Intent
 from txnformat.errors import InvalidTransactionStateError, TxnLogError
@@ -211,6 +212,13 @@ class Transaction:
         """Send records; see :meth:`writers.producer.Producer.send`."""
         self._check(Call.SEND)
         self._producer.send(topic, data, partition, **record)
+
+    def send_file(
+        self, topic: str, file: str | os.PathLike[str] | IO[bytes], partition: int | None = None
+    ) -> bool:
+        """Send the records of a Parquet file as they are; see :meth:`writers.producer.Producer.send_file`."""
+        self._check(Call.SEND)
+        return self._producer.send_file(topic, file, partition)
 
     def send_offsets(
         self,

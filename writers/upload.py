@@ -25,6 +25,7 @@ from txnformat.store.base import CreateOutcome, ObjectStore, ObjectWriter, make_
 from txnformat.store.patient import Pauses
 from txnformat.store.uploads import HeldWriter, Writer
 from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord, ObjectRecord
+from writers.whole_files import WholeFile
 
 __all__ = [
     "ROLL_BYTES",
@@ -33,6 +34,7 @@ __all__ = [
     "combine",
     "topic_append",
     "upload_held",
+    "upload_whole",
     "with_batch_table",
 ]
 
@@ -186,6 +188,25 @@ def upload_held(store: ObjectStore, ids: Ids, uploaded: Uploaded, clock: Clock |
     for file, data in zip(uploaded.files, uploaded.payload, strict=False):
         _create(store, file.key, data, None if clock is None else Pauses(clock, ids))
     return replace(uploaded, payload=())
+
+
+def upload_whole(
+    store: ObjectStore, ids: Ids, clock: Clock | None, whole: WholeFile, key: str, partition: int
+) -> Uploaded:
+    """Upload a whole file under a key, all of it for one partition.
+
+    Raises StorageError: nothing of it is in the log; OSError: the file cannot be read.
+    """
+    out = _ConfirmedWriter(store, key, None if clock is None else Pauses(clock, ids))
+    try:
+        for piece in whole.pieces():
+            out.write(piece)
+        out.close()
+    except BaseException:
+        out.abort()
+        raise
+    batches = tuple(replace(batch, partition=partition) for batch in whole.batches)
+    return Uploaded((whole.record(key),), batches)
 
 
 class _ConfirmedWriter(Writer):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,13 +17,13 @@ __all__ = ["drain", "session"]
 
 
 @contextmanager
-def session(folder: Path) -> Iterator[SparkSession]:
-    """Give a local session with two slots, whose workers import this checkout."""
+def session(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """Give a local session with two slots, whose workers import this checkout; ``settings`` are added to its own."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
-    spark = (
+    builder = (
         SparkSession.builder.master("local[2]")
         .appName("txnlog-bench")
         .config("spark.ui.enabled", "false")
@@ -32,8 +32,10 @@ def session(folder: Path) -> Iterator[SparkSession]:
         .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.log.level", "OFF")
-        .getOrCreate()
     )
+    for name, value in (settings or {}).items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
     try:
         register(spark)
         spark.dataSource.register(BareDataSource)

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conformance.store_races import race
+from tests.rounds import rounds
 from txnformat.store.base import ObjectStore
 from txnformat.store.open import open_store
 from txnlog_testing.stores.conformance import StoreConformance
 from txnlog_testing.stores.s3_server import S3Server, moto_server, seaweedfs_server
-
-RACERS = 8
 
 _numbers = itertools.count()
 
@@ -54,15 +53,16 @@ def _store(server: S3Server) -> ObjectStore:
     return open_store(root, storage_options=server.storage_options)
 
 
-def test_two_hundred_slots_have_one_winner_each_of_eight_processes_on_seaweedfs(seaweedfs: S3Server) -> None:
-    _race(seaweedfs, 200)
+def test_slots_have_one_winner_each_of_many_processes_on_seaweedfs(seaweedfs: S3Server) -> None:
+    """16 processes and 1,000 slots with all rounds."""
+    _race(seaweedfs, racers=rounds(8, 16), slots=rounds(200, 1_000))
 
 
-def test_forty_slots_have_one_winner_each_of_eight_processes_on_moto(moto: S3Server) -> None:
-    _race(moto, 40)
+def test_slots_have_one_winner_each_of_many_processes_on_moto(moto: S3Server) -> None:
+    _race(moto, racers=8, slots=40)
 
 
-def _race(server: S3Server, slots: int) -> None:
+def _race(server: S3Server, *, racers: int, slots: int) -> None:
     environment = {
         "AWS_ACCESS_KEY_ID": server.key,
         "AWS_SECRET_ACCESS_KEY": server.secret,
@@ -70,4 +70,4 @@ def _race(server: S3Server, slots: int) -> None:
         "AWS_REGION": "us-east-1",
     }
     store = open_store(server.url("race"), storage_options=server.storage_options)
-    race(store, environment, racers=RACERS, slots=slots)
+    race(store, environment, racers=racers, slots=slots)

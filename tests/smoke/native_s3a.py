@@ -6,20 +6,18 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyspark
 from pyspark.sql import SparkSession
 
 from spark_datasource.native.table import plan_table
 from txnlog import Producer, TxnLog
 from txnlog.spark import read_table
-from txnlog_testing.stores.s3_server import S3Server, seaweedfs_server
+from txnlog_testing.stores.s3_server import S3Server, hadoop_version, seaweedfs_server
 from txnlog_testing.temporary import own_temporary_directory
 
 __all__: list[str] = []
@@ -31,21 +29,10 @@ ABORTED = 1
 COLUMNS = ["n", "x", "_partition", "_offset"]
 
 
-def hadoop() -> str:
-    """Return the version of Hadoop that pyspark has: the connector must have the same."""
-    jars = Path(pyspark.__file__).with_name("jars").glob("hadoop-client-api-*.jar")
-    return next(match[1] for jar in jars if (match := re.fullmatch(r"hadoop-client-api-(.+)\.jar", jar.name)))
-
-
 def session(server: S3Server, folder: Path) -> SparkSession:
     """Return a session whose s3a reaches the server."""
     settings = {
-        "spark.jars.packages": f"org.apache.hadoop:hadoop-aws:{hadoop()}",
-        "spark.hadoop.fs.s3a.access.key": server.key,
-        "spark.hadoop.fs.s3a.secret.key": server.secret,
-        "spark.hadoop.fs.s3a.endpoint": server.endpoint_url,
-        "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
-        "spark.hadoop.fs.s3a.path.style.access": "true",
+        **server.spark_settings,
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -95,7 +82,7 @@ def main() -> None:
                 )
         finally:
             spark.stop()
-    print(f"pyspark {version('pyspark')}, hadoop-aws {hadoop()}")
+    print(f"pyspark {version('pyspark')}, hadoop-aws {hadoop_version()}")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,27 @@ def _rows(*numbers: int, part: str | None = "a b") -> pa.Table:
 def _table(place: Path, *, feed: bool = False) -> str:
     write_deltalake(str(place), _rows(1, 2), partition_by=["part"], configuration=FEED if feed else None)
     return str(place)
+
+
+def _large_rows(*numbers: int) -> pa.Table:
+    """Rows whose file is taken as it is: large enough, and without columns that only paths have."""
+    texts = [random.Random(number).randbytes(60_000).hex() for number in numbers]
+    return pa.table({"id": pa.array(numbers, pa.int64()), "text": texts})
+
+
+def _data_sizes(log: TxnLog) -> list[int]:
+    """Bytes before the footers of the log's files."""
+    return sorted(file.size - file.footer_bytes for file in log.refresh().files)
+
+
+def _table_data_sizes(table: str) -> list[int]:
+    ends = ((path.stat().st_size, path.read_bytes()[-8:-4]) for path in Path(table).glob("*.parquet"))
+    return sorted(size - int.from_bytes(length, "little") - 8 for size, length in ends)
+
+
+Rows = Callable[..., pa.Table]
+BOTH = pytest.mark.parametrize("rows", [_rows, _large_rows], ids=["encoded", "whole"])
+"""Rows that are encoded anew, and files that are taken as they are."""
 
 
 def _read(log: TxnLog, topic: str = "t", *columns: str) -> list[Any]:
@@ -146,6 +168,34 @@ def test_a_commit_of_delta_is_one_transaction(tmp_path: Path) -> None:
     assert set(seen) == {2, 42}
 
 
+@BOTH
+def test_files_are_taken_as_they_are_unless_told_otherwise(rows: Rows, tmp_path: Path) -> None:
+    """Where they can: not with columns of paths, nor with columns that say of each row which change it is."""
+    table, log = str(tmp_path / "table"), TxnLog.create(tmp_path / "log")
+    for numbers in ((1, 2), (3,)):
+        write_deltalake(table, rows(*numbers), mode="append")
+    taken = 2 if rows is _large_rows else 0
+    assert import_delta(log, table, "t").as_they_are == taken
+    assert import_delta(log, table, "again", rewrite=True).as_they_are == 0
+    assert import_delta(log, table, "changes", changes=True).as_they_are == 0
+    write_deltalake(table, rows(4), mode="append")
+    assert import_delta(log, table, "t").as_they_are == taken // 2
+    import_delta(log, table, "again", rewrite=True)
+    assert sorted(_read(log, "t", "id", "text")) == sorted(_read(log, "again", "id", "text"))
+    assert _ids(log) == [1, 2, 3, 4]
+
+
+def test_a_vacuum_of_the_table_takes_nothing_from_the_log(tmp_path: Path) -> None:
+    """Why files are copied, and not named where they are."""
+    table, log = str(tmp_path / "table"), TxnLog.create(tmp_path / "log")
+    write_deltalake(table, _large_rows(1, 2))
+    assert import_delta(log, table, "t").as_they_are == 1
+    write_deltalake(table, _large_rows(3), mode="overwrite")
+    gone = DeltaTable(table).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert len(gone) == 1
+    assert _ids(log) == [1, 2]
+
+
 def test_it_begins_and_ends_at_a_version(tmp_path: Path) -> None:
     table, log = _table(tmp_path / "table"), TxnLog.create(tmp_path / "log")
     for number in range(3, 8):
@@ -205,11 +255,12 @@ def test_changed_rows_stop_an_import_that_does_not_want_them(tmp_path: Path) -> 
     assert _ids(log) == [1, 2, 3], "versions before it are imported"
 
 
-def test_a_death_at_any_request_loses_and_doubles_nothing(tmp_path: Path) -> None:
+@BOTH
+def test_a_death_at_any_request_loses_and_doubles_nothing(rows: Rows, tmp_path: Path) -> None:
     """The process dies before each of its requests that write, and after it, until one comes through."""
-    table = _table(tmp_path / "table")
-    for number in range(3, 6):
-        write_deltalake(table, _rows(number), mode="append")
+    table = str(tmp_path / "table")
+    for numbers in ((1, 2), (3,), (4,), (5,)):
+        write_deltalake(table, rows(*numbers), mode="append")
     deaths = 0
     for kind in (FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER):
         root = tmp_path / kind.value
@@ -238,6 +289,8 @@ def test_a_death_at_any_request_loses_and_doubles_nothing(tmp_path: Path) -> Non
                 import_delta(TxnLog.open(root), table, "t", step_bytes=1)
                 break
         assert _all_ids(root) == [1, 2, 3, 4, 5]
+        if rows is _large_rows:
+            assert _data_sizes(TxnLog.open(root)) == _table_data_sizes(table)
     assert deaths >= 6
 
 
@@ -249,11 +302,12 @@ import_delta(TxnLog.open(sys.argv[1]), sys.argv[2], "t", step_bytes=1, progress=
 """
 
 
-def test_an_import_that_is_killed_again_and_again_has_each_row_once(tmp_path: Path) -> None:
+@BOTH
+def test_an_import_that_is_killed_again_and_again_has_each_row_once(rows: Rows, tmp_path: Path) -> None:
     """``kill -9`` behind a commit that has just been answered: somewhere in the next one."""
-    table = _table(tmp_path / "table")
-    for number in range(3, 16):
-        write_deltalake(table, _rows(number), mode="append")
+    table = str(tmp_path / "table")
+    for numbers in ((1, 2), *((number,) for number in range(3, 16))):
+        write_deltalake(table, rows(*numbers), mode="append")
     TxnLog.create(tmp_path / "log").close()
     command = [sys.executable, "-c", IMPORTER, str(tmp_path / "log"), table]
     dice, kills = random.Random(3), 0
@@ -270,6 +324,8 @@ def test_an_import_that_is_killed_again_and_again_has_each_row_once(tmp_path: Pa
         assert len(found) == len(set(found))
     assert kills >= 3
     assert _all_ids(tmp_path / "log") == [*range(1, 16)]
+    if rows is _large_rows:
+        assert _data_sizes(TxnLog.open(tmp_path / "log")) == _table_data_sizes(table)
 
 
 def _all_ids(root: Path) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import IO, Any, cast
 from urllib.parse import unquote
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.fs as pa_fs
 
 from txnformat.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError, repr_of
+from txnformat.file_urls import file_path
 from txnlog.tables.delta_actions import READER_FEATURES, decode_commit
 from txnlog.tables.steps import Change, SourceFile, Step, groups_of
 
@@ -98,6 +100,9 @@ class DeltaSource:
 
     def open(self, file: SourceFile) -> IO[bytes]:
         """Open a data file."""
+        place = self._table.table_uri
+        if place.startswith("file:"):
+            return Path(file_path(place), file.path).open("rb")
         return cast("IO[bytes]", self._files.open_input_file(file.path))
 
     def _target(self) -> int:

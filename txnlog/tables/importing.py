@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -72,6 +73,8 @@ class TableImport:
     rows: int = 0
     """Rows that it wrote."""
     files: int = 0
+    as_they_are: int = 0
+    """Files whose bytes went into the log as they are; the rows of the others were encoded anew."""
     commits: int = 0
     position: dict[str, Any] = field(default_factory=dict)
     """Where the next call goes on: of Delta ``version``, of Parquet ``after``, the last path."""
@@ -86,6 +89,7 @@ class _Settings(NamedTuple):
     follow: bool
     poll_ms: int
     with_changes: bool
+    rewrite: bool
     progress: Callable[[TableProgress], object] | None
     stop: threading.Event
 
@@ -106,6 +110,7 @@ def import_delta(
     partitions: int = 1,
     key_columns: Sequence[str] | None = None,
     step_bytes: int = 256 * MIB,
+    rewrite: bool = False,
     progress: Callable[[TableProgress], object] | None = None,
     stop: threading.Event | None = None,
 ) -> TableImport:
@@ -139,6 +144,9 @@ def import_delta(
         Create the topic if the log does not have it, with ``partitions`` and ``key_columns``.
     step_bytes
         A transaction of the first copy takes whole files up to this size.
+    rewrite
+        Encode all rows anew. By default a file's bytes go into the log as they are where they can (:meth:`txnlog.Producer.send_file` says when): that is faster, and the
+        files keep their own compression and row groups.
     progress
         Called after each commit.
     stop
@@ -163,7 +171,7 @@ def import_delta(
 
     Notes
     -----
-    Requests to the log: an entry to begin, and for each step 1 entry and its files. Rows are copied: a file of Delta is not named in place.
+    Requests to the log: an entry to begin, and for each step 1 entry and its files. Files are copied: a file of Delta is not named in place, because a vacuum of the table would remove it.
     """
     return _run(
         log,
@@ -181,6 +189,7 @@ def import_delta(
         key_columns=key_columns,
         with_changes=changes,
         step_bytes=step_bytes,
+        rewrite=rewrite,
         progress=progress,
         stop=stop,
     )
@@ -199,6 +208,7 @@ def import_parquet(
     partitions: int = 1,
     key_columns: Sequence[str] | None = None,
     step_bytes: int = 256 * MIB,
+    rewrite: bool = False,
     progress: Callable[[TableProgress], object] | None = None,
     stop: threading.Event | None = None,
 ) -> TableImport:
@@ -209,7 +219,7 @@ def import_parquet(
     path
         A file, or a directory whose files with names that end with ``.parquet`` are taken in the order of their paths; or a URL that pyarrow knows, such as ``s3://…``, with the credentials of the environment.
         ``name=value`` in a path is a column. New files must sort behind the others.
-    topic, group, follow, poll_ms, start, create, partitions, key_columns, step_bytes, progress, stop
+    topic, group, follow, poll_ms, start, create, partitions, key_columns, step_bytes, rewrite, progress, stop
         As of :func:`import_delta`.
 
     Returns
@@ -240,6 +250,7 @@ def import_parquet(
         key_columns=key_columns,
         with_changes=False,
         step_bytes=step_bytes,
+        rewrite=rewrite,
         progress=progress,
         stop=stop,
     )
@@ -356,13 +367,13 @@ class _Import:
         """Commit a step's rows and the position behind it, in one transaction."""
         report = self._report
         text = encode_position(self._source, step.after)
-        rows = 0
+        rows = whole = 0
         producer.begin()
         try:
             for file in step.files:
-                for batch in self._batches(file):
-                    producer.send(report.topic, batch)
-                    rows += batch.num_rows
+                sent, is_whole = self._send(producer, file)
+                rows += sent
+                whole += is_whole
             producer.send_offsets(
                 self._settings.group, positions={NAME: text}, expected_positions={NAME: self._committed}
             )
@@ -374,15 +385,30 @@ class _Import:
         report.position = dict(step.after)
         report.rows += rows
         report.files += len(step.files)
+        report.as_they_are += whole
         report.commits += 1
         if self._settings.progress is not None:
             self._settings.progress(TableProgress(report.rows, report.files, report.files + step.left))
 
-    def _batches(self, file: SourceFile) -> Iterator[pa.RecordBatch]:
+    def _send(self, producer: Producer, file: SourceFile) -> tuple[int, bool]:
+        """Send a file's rows; return how many there are, and whether its bytes are in the log as they are."""
+        settings, topic = self._settings, self._report.topic
+        with self._opened(file) as opened, pq.ParquetFile(opened) as found:
+            if not (settings.rewrite or settings.with_changes or file.constants) and producer.send_file(
+                topic, opened
+            ):
+                return int(found.metadata.num_rows), True
+            rows = 0
+            for batch in found.iter_batches(ROWS_PER_PIECE):
+                producer.send(topic, shape(batch, file, self._schema, with_changes=settings.with_changes))
+                rows += batch.num_rows
+            return rows, False
+
+    @contextmanager
+    def _opened(self, file: SourceFile) -> Iterator[IO[bytes]]:
         try:
-            with self._source.open(file) as opened, pq.ParquetFile(opened) as found:
-                for batch in found.iter_batches(ROWS_PER_PIECE):
-                    yield shape(batch, file, self._schema, with_changes=self._settings.with_changes)
+            with self._source.open(file) as opened:
+                yield opened
         except FileNotFoundError:
             raise NotFoundError(
                 "a file of the table is gone that was not imported yet",

@@ -84,6 +84,8 @@ class ParquetSource:
 
     def open(self, file: SourceFile) -> IO[bytes]:
         """Open a file."""
+        if isinstance(self._system, pa_fs.LocalFileSystem):
+            return Path(self._path(file.path)).open("rb")
         return cast("IO[bytes]", self._system.open_input_file(self._path(file.path)))
 
     def _path(self, path: str) -> str:

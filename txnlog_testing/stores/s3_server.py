@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from botocore.session import Session
 
 from txnlog_testing.stores.running import Command, dead_endpoint, free_ports, installed, running, wait_until
 
-__all__ = ["S3Server", "dead_endpoint", "free_ports", "moto_server", "seaweedfs_server"]
+__all__ = ["S3Server", "dead_endpoint", "free_ports", "hadoop_version", "moto_server", "seaweedfs_server"]
 
 REGION = "us-east-1"
 
@@ -45,6 +46,18 @@ class S3Server:
     def storage_options(self) -> dict[str, str]:
         """Return the ``storage_options`` for ``TxnLog.open(url, storage_options=…)``."""
         return {"key": self.key, "secret": self.secret, "endpoint_url": self.endpoint_url, "region": REGION}
+
+    @property
+    def spark_settings(self) -> dict[str, str]:
+        """Return settings of a Spark session whose s3a reaches the server; Spark fetches the connector from Maven Central, several hundred megabytes at the first run."""
+        return {
+            "spark.jars.packages": f"org.apache.hadoop:hadoop-aws:{hadoop_version()}",
+            "spark.hadoop.fs.s3a.access.key": self.key,
+            "spark.hadoop.fs.s3a.secret.key": self.secret,
+            "spark.hadoop.fs.s3a.endpoint": self.endpoint_url,
+            "spark.hadoop.fs.s3a.endpoint.region": REGION,
+            "spark.hadoop.fs.s3a.path.style.access": "true",
+        }
 
     def url(self, path: str, scheme: str = "s3") -> str:
         """Return the URL of a root in the bucket."""
@@ -65,6 +78,14 @@ class S3Server:
                 s3={"addressing_style": "path"},
             ),
         )
+
+
+def hadoop_version() -> str:
+    """Return the version of Hadoop that pyspark has: the s3a connector must have the same."""
+    import pyspark
+
+    jars = Path(pyspark.__file__).with_name("jars").glob("hadoop-client-api-*.jar")
+    return next(match[1] for jar in jars if (match := re.fullmatch(r"hadoop-client-api-(.+)\.jar", jar.name)))
 
 
 @contextlib.contextmanager

@@ -39,6 +39,11 @@ _OPTIONS = [
         type=click.Choice(["earliest", "latest"]),
         help="Where to begin without a position, if the topic has records already.",
     ),
+    click.option(
+        "--rewrite",
+        is_flag=True,
+        help="Encode all rows anew. Default: a file's bytes go into the log as they are where they can.",
+    ),
     click.option("--no-create", is_flag=True, help="Do not create the topic if the log does not have it."),
     click.option(
         "--partitions",
@@ -129,6 +134,7 @@ def _run(place: Place, as_json: bool, settings: dict[str, Any], call: Callable[.
         say(f"created topic {report.topic}")
     at = report.position.get("version", report.position.get("after"))
     end = "" if at in (None, "") else f", up to {at}"  # a single file has no name below its folder
+    whole = f" ({report.as_they_are} as they are)" if report.as_they_are else ""
     say(
-        f"imported {counted(report.rows, 'row')} of {counted(report.files, 'file')} in {counted(report.commits, 'commit')}{end}"
+        f"imported {counted(report.rows, 'row')} of {counted(report.files, 'file')}{whole} in {counted(report.commits, 'commit')}{end}"
     )
