@@ -342,7 +342,7 @@ def maintain(
     for name, task in TASKS.items():
         if name not in tasks if tasks else not task.is_wanted(policy):
             continue
-        if task.is_lossy and LIFECYCLE not in committer.state.features.reader:
+        if task.is_lossy and committer.state.lacks(LIFECYCLE):
             skipped.append(
                 SkippedTask(name, "the log does not allow that anything is removed: txnlog upgrade")
             )
