@@ -106,7 +106,6 @@ def test_committed_readers_see_after_a_compaction_what_they_saw_before(
     with small_pieces(listed_rows, batches_max):
         store = MemoryStore()
         log = TxnLog.create(store)
-        log.upgrade()
         history = CutHistory(random, log, grows=True, batch_bytes=1)
         for topic in TOPICS:
             log.subscriptions.create(topic, "before")

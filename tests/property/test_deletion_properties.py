@@ -168,7 +168,6 @@ def test_what_is_deleted_is_gone_and_the_rest_stays_as_it_was(
     with small_pieces(listed_rows, batches_max):
         store = MemoryStore()
         log = TxnLog.create(store)
-        log.upgrade()
         history = CutHistory(random, log, grows=True, batch_bytes=1)
         deleter = Deleter(random, log, history)
         for _ in range(steps):

@@ -235,7 +235,6 @@ def test_what_is_spilled_reads_as_if_it_were_not(
     with small_pieces(listed_rows, batches_max), eager(batches_max):
         store = MemoryStore()
         log = TxnLog.create(store)
-        log.upgrade()
         history = CutHistory(random, log, batch_bytes=1)
         twin, sidecars = Twin(store), SidecarCache(store)
         for _ in range(steps):

@@ -34,7 +34,6 @@ def numbers(log: TxnLog) -> list[int]:
 
 @pytest.fixture
 def embedding(log: TxnLog) -> TxnLog:
-    log.upgrade(embedding=True)
     return log
 
 

@@ -30,7 +30,6 @@ def log_of(commits: int) -> tuple[ManualClock, MemoryStore, TxnLog]:
     clock = ManualClock()
     store = MemoryStore(clock)
     log = TxnLog.create(FarStore(store), clock=clock)
-    log.upgrade(embedding=True)
     log.create_topic("t", SCHEMA)
     commit(log, range(commits))
     return clock, store, log

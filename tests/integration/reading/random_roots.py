@@ -36,7 +36,6 @@ class RandomLog:
     def __init__(self, root: Path, seed: int, *, embedding: bool) -> None:
         self.random = random.Random(seed)
         self.log = TxnLog.create(root, embedding=embedding, max_transaction_timeout_ms=86_400_000)
-        self.log.upgrade(embedding=embedding)
         self.count = 0
         compact = {"cleanup.policy": "compact", "tombstone.column": "value"}
         self.log.create_topic("orders", ORDERS, partitions=2, key_columns=["customer"])

@@ -28,7 +28,6 @@ def files(root: Path, topic: str) -> int:
 def build(root: Path) -> TxnLog:
     """Make a log with topics that are written in ten small files each, one of them aborted."""
     log = TxnLog.create(root, embedding=False)
-    log.upgrade()
     log.create_topic("left", NUMBERS, settings={TARGET: -1})
     log.create_topic("written", NUMBERS)
     log.create_topic("waiting", NUMBERS, settings={LAG: 0})
@@ -116,7 +115,6 @@ def test_a_round_looks_for_what_can_be_sealed_and_listed_once_for_all_topics() -
             return None
 
         with TxnLog.create(FaultyStore(MemoryStore(), watch), embedding=False) as log:
-            log.upgrade()
             for number in range(topics):
                 log.create_topic(f"t{number}", NUMBERS)
             log.maintain("compact")
@@ -148,7 +146,6 @@ def test_compaction_again_and_again_does_not_hold_retention_up(time: str) -> Non
     """Parts that are far apart in time are not written together: else the oldest records would go with the newest."""
     clock = QuickClock()
     with TxnLog.create(MemoryStore(clock), clock=clock, embedding=False) as log:
-        log.upgrade()
         settings: dict[str, int | str] = {"retention.ms": 8 * HOUR, "retention.time": time}
         moments = pa.schema([("n", pa.int64()), ("at", pa.timestamp("ms", tz="UTC"))])
         log.create_topic("t", moments, settings=settings, timestamp_column="at")
