@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from txnformat import keys
-from txnformat.core.assemble import next_timestamp_ms
+from txnformat.core.assemble import ENGINE, next_timestamp_ms
 from txnformat.core.entry import CommitEntry, encode_entry
 from txnformat.core.operations import Upgrade
 from txnformat.core.state import FEATURES
-from txnformat.protocol.commit import ENGINE
 from txnformat.store.base import CreateOutcome
 from txnlog import TxnLog
 
