@@ -315,8 +315,7 @@ def test_all_rows_go_when_the_caller_says_so(log: TxnLog) -> None:
 def test_unknown_topics_and_older_logs_are_refused(log: TxnLog) -> None:
     with pytest.raises(NotFoundError, match="no such topic"):
         log.erase("x", "n = 1", requested_by="x")
-    old = older_log(MemoryStore())
-    old.create_topic("t", PEOPLE)
+    (old := older_log(MemoryStore())).create_topic("t", PEOPLE)
     with pytest.raises(UnsupportedFeatureError, match="upgrade"):
         erase(old)
 
