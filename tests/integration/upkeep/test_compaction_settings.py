@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.integration.clients.failing import QuickClock
+from tests.older_logs import older_log
 from txnformat.keys import parse_entry_key
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import RequestKind
@@ -125,8 +126,8 @@ def test_a_round_looks_for_what_can_be_sealed_and_listed_once_for_all_topics() -
     assert looks(8) - looks(3) == 5, "a topic costs a look, whatever the round costs"
 
 
-def test_a_log_that_was_not_upgraded_is_not_compacted(tmp_path: Path) -> None:
-    with TxnLog.create(tmp_path, embedding=False) as log:
+def test_an_older_log_is_not_compacted(tmp_path: Path) -> None:
+    with older_log(tmp_path) as log:
         log.create_topic("t", NUMBERS)
         assert {one.task for one in log.maintain().skipped} >= {"compact"}
 

@@ -148,10 +148,9 @@ def test_embedded_records_behind_an_open_transaction_become_files_and_are_shown(
     assert log.verify(deep=True).ok
 
 
-def test_in_a_log_that_cannot_spill_embedded_records_behind_an_open_transaction_lower_the_entry(
-    tmp_path: Path,
-) -> None:
-    with TxnLog.create(tmp_path / "log") as log:
+def test_in_an_older_log_embedded_records_behind_an_open_transaction_lower_the_entry(tmp_path: Path) -> None:
+    """It cannot spill them."""
+    with older_log(tmp_path / "log", EMBEDDING) as log:
         log.create_topic("t", SCHEMA, partitions=2)
         write(log, rows(30), partition=0)
         with slow(log) as producer:
