@@ -465,8 +465,8 @@ def test_maintenance_vacuums_once_in_a_day_or_when_it_is_asked_for(world: World)
     assert unnamed(log) == set()
 
 
-def test_maintenance_of_a_log_that_was_not_upgraded_deletes_nothing() -> None:
-    log = TxnLog.create(MemoryStore())
+def test_maintenance_of_an_older_log_deletes_nothing() -> None:
+    log = older_log(MemoryStore())
     for report in (log.maintain(), log.maintain("vacuum")):
         assert report.vacuum is None
         assert "vacuum" in {one.task for one in report.skipped}
