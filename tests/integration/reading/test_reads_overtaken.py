@@ -24,7 +24,7 @@ GRACE = datetime.timedelta(hours=2)
 COUNT = 8
 ENDS = 28
 """The end of the partition,"""
-LAST = 47
+LAST = 46
 """and the last entry."""
 Read = Callable[[TxnLog], Any]
 
