@@ -19,7 +19,6 @@ def compact_and_show(log: TxnLog, console: Console) -> bool:
     bool
         Whether every topic has fewer files, its read needs fewer requests, and has as many records as before.
     """
-    log.upgrade()  # asked for once: older versions of txnlog cannot read a compacted log
     before = {topic: _read(log, topic) for topic in log.topics()}
     compacted = log.compact(min_lag_ms=0)  # the aborted records of this run go now, not in 7 days
     table = Table("topic", "files", "bytes of records", "requests of a read", "records")
