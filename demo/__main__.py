@@ -87,7 +87,9 @@ def run(path: str) -> int:
         console.rule("6. Read the sealed log: read_committed is the source file")
         ok &= _prove_whole(spark, path, flights)
         console.rule("7. Compact: the same records in few files")
-        ok &= _check("fewer files, fewer requests, the same records", compact_and_show(log, console), True)
+        ok &= _check(
+            "fewer bytes, files and requests, the same records", compact_and_show(log, console), True
+        )
         ok &= _prove_whole(spark, path, flights)
         picture = OUTPUT / "transactions.png"
         draw(before, after, "flights", _held_partition(before), picture)
