@@ -6,7 +6,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo demo-s3 demo-azure demo-cdc test quick check cover lint format types layers bench bench-scale bench-folds bench-open bench-compaction bench-scan cost memory mutations kill-rounds kafka-kills kafka-diff orchestration erasure limits fuzz power-cuts interrupts interrupt-points chaos chaos-pipeline simulate campaigns replay smoke-versions versions delta-tables engines native-s3a docs screenshots changelog lock audit sbom release min-deps clean
+.PHONY: help setup demo demo-s3 demo-azure demo-gcs demo-cdc test quick check cover lint format types layers bench bench-scale bench-folds bench-open bench-compaction bench-scan cost memory mutations kill-rounds kafka-kills kafka-diff orchestration erasure limits fuzz power-cuts interrupts interrupt-points chaos chaos-pipeline simulate campaigns replay smoke-versions versions delta-tables engines native-s3a docs screenshots changelog lock audit sbom release min-deps clean
 
 ifdef PYTHON
 export PYTHON
@@ -36,9 +36,9 @@ setup:  ## Make .venv with everything pinned, and find or install Java
 	@scripts/setup
 	@printf 'Python: %s\nJava:   %s\n' "$$(.venv/bin/python --version)" "$$(scripts/find-java)"
 
-demo demo-s3 demo-azure: export PYTHONUNBUFFERED = 1
+demo demo-s3 demo-azure demo-gcs: export PYTHONUNBUFFERED = 1
 # Spark prints it for every Python that it starts; the demo uses no pandas.
-demo demo-s3 demo-azure: export PYTHONWARNINGS = ignore:PySpark does not yet fully support pandas:FutureWarning
+demo demo-s3 demo-azure demo-gcs: export PYTHONWARNINGS = ignore:PySpark does not yet fully support pandas:FutureWarning
 demo:  ## Real flights in transactions, read with Spark at each isolation level
 	@$(RUN) --java -m demo
 
@@ -47,6 +47,9 @@ demo-s3:  ## The same on S3: starts a SeaweedFS server, and stops it
 
 demo-azure:  ## The same on Azure: starts Azurite, its emulator (an npm package), and stops it
 	@$(RUN) --java --azurite -m demo --azure
+
+demo-gcs:  ## The same under gs://: starts moto, which speaks the part of Google's interface that is used, and stops it
+	@$(RUN) --java -m demo --gcs
 
 demo-cdc:  ## A shop's orders and payments in two topics, and in two tables of Delta: joins while it runs, torn ones counted (ARGS="--seed 8 --transactions 1000")
 	@$(RUN) -m demo.cdc $(ARGS)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["bucket", "container", "directory"]
+__all__ = ["bucket", "container", "directory", "google_bucket"]
 
 
 @contextmanager
@@ -60,3 +60,21 @@ def container() -> Iterator[str]:
     with azurite_server(container="demo") as server:
         os.environ.update(server.environment)
         yield server.url("log", "abfss")
+
+
+@contextmanager
+def google_bucket() -> Iterator[str]:
+    """Start moto in Google's place, and yield the location of a log in a bucket of it, as :func:`bucket` does for S3.
+
+    Raises
+    ------
+    StorageError
+        The server is not installed, or does not start.
+    """
+    from txnlog_testing.stores.gcs import gcs_server
+
+    for name in [name for name in os.environ if name.startswith("GOOGLE_")]:
+        del os.environ[name]
+    with gcs_server(bucket="demo") as server:
+        os.environ.update(server.environment)
+        yield server.url("log")

@@ -4,6 +4,7 @@
 * ``read``: batch reads: the driver pins and plans, tasks read splits.
 * ``write``: batch writes: tasks upload files, the driver commits them in one entry; SparkTransaction.
 * ``stream``: streaming reads and the exactly-once sink.
+* ``native``: tables of whose files Spark's own Parquet reader reads what it can; ``compact``: compaction by Spark's tasks.
 * ``worker``: what a Python worker of Spark keeps open between calls.
 
 May import: ``writers`` and ``txnformat``.

@@ -155,7 +155,7 @@ class TxnLog(LogReads):
             Given, it costs 1 entry.
         embedding : bool, optional
             Whether small transactions may travel in their entries (:attr:`~writers.settings.ProducerSettings.embed_bytes`). False: each uploads its files, until
-            :meth:`upgrade` allows it; so that versions before can read the log. By default they may, as :attr:`~txnformat.protocol.commit.CommitSettings.embedding`
+            :meth:`upgrade` allows it; so that rights to read may differ by topic (docs/rights.md). By default they may, as :attr:`~txnformat.protocol.commit.CommitSettings.embedding`
             of ``settings`` says. Given, it costs 1 entry.
 
         Raises
@@ -245,7 +245,7 @@ class TxnLog(LogReads):
         timestamp_column : str, optional
             The column that is the records' time; log time of the append without one.
         settings : mapping of str to int or str, optional
-            Settings by name, such as ``{"retention.ms": 604_800_000}`` (docs/operate.md). The log needs :meth:`upgrade` for them.
+            Settings by name, such as ``{"retention.ms": 604_800_000}`` (docs/operate.md).
         exist_ok : bool
             Return a topic that exists already, if it has the same schema, columns and partition count, or began with
             them; its settings stay.
@@ -326,10 +326,10 @@ class TxnLog(LogReads):
             Column to its new type: int8 to int16 to int32 to int64, float32 to float64, decimals with no fewer digits
             before and after the point. Key columns stay.
         rename : mapping of str to str, optional
-            Column to its new name. Records that are there have it under the new name at once. The log needs ``upgrade(columns=True)``.
+            Column to its new name. Records that are there have it under the new name at once.
         drop : sequence of str, optional
-            Columns that no reader gets any more; neither the key's nor the timestamp column. Values stay in files until a compaction writes these anew: to remove them for good, erase. The log
-            needs ``upgrade(columns=True)``. A column that is added under the same name later is another one: it is null in all older records.
+            Columns that no reader gets any more; neither the key's nor the timestamp column. Values stay in files until a compaction writes these anew: to remove them for good, erase.
+            A column that is added under the same name later is another one: it is null in all older records.
         settings : mapping of str to int or str, optional
             Settings by name, such as ``{"retention.ms": 604_800_000}`` (docs/operate.md); others stay.
         unset : sequence of str, optional
@@ -340,7 +340,7 @@ class TxnLog(LogReads):
         InvalidInputError
             Kind ``invalid-alter``: every problem, "nothing to change" among them; kind ``invalid-setting``. Nothing was written.
         UnsupportedFeatureError
-            Kind ``upgrade-required``: settings, and changes of names, need :meth:`upgrade` first.
+            Kind ``upgrade-required``: in a log of an older version settings, and changes of names, need :meth:`upgrade` first.
         NotFoundError
             Kind ``unknown-topic``.
         """
@@ -367,7 +367,7 @@ class TxnLog(LogReads):
         InvalidInputError
             Kind ``invalid-age``.
         UnsupportedFeatureError
-            Kind ``upgrade-required``: call :meth:`upgrade` first.
+            Kind ``upgrade-required``: an older version has created the log; call :meth:`upgrade` first.
 
         Notes
         -----
@@ -435,7 +435,7 @@ class TxnLog(LogReads):
         -------
         MaintenanceReport
             What was done; nothing is not an error. A task that removes something is skipped, and the report says so, in a
-            log that needs :meth:`upgrade` first. A topic with damaged objects is not compacted; the report names it, and the other topics are.
+            log of an older version that needs :meth:`upgrade` first. A topic with damaged objects is not compacted; the report names it, and the other topics are.
 
         Notes
         -----
@@ -451,7 +451,9 @@ class TxnLog(LogReads):
         )
 
     def upgrade(self, *, embedding: bool = False, columns: bool = False) -> bool:
-        """Allow that records are removed. From then on programs that do not know this can neither read nor write the log.
+        """Allow in a log of an older version that records are removed. From then on programs that do not know this can neither read nor write the log.
+
+        A log that this version has created allows all of it from the start, but for embedding if its creator left that out.
 
         Parameters
         ----------
@@ -463,7 +465,7 @@ class TxnLog(LogReads):
         Returns
         -------
         bool
-            Whether the log was upgraded now; False: it was before.
+            Whether the log was upgraded now; False: it allowed all of this before.
 
         Notes
         -----
@@ -525,7 +527,7 @@ class TxnLog(LogReads):
         InvalidInputError
             Kind ``invalid-force``: also a name without a prepared transaction. Nothing was changed.
         UnsupportedFeatureError
-            Kind ``upgrade-required``: call :meth:`upgrade` first.
+            Kind ``upgrade-required``: an older version has created the log; call :meth:`upgrade` first.
         ConflictError
             Kind ``not-sealed``, or ``trim-superseded``: other clients move the same log starts all the time. Nothing was removed.
 
@@ -560,7 +562,7 @@ class TxnLog(LogReads):
         InvalidTransactionStateError
             Kind ``transaction-prepared``: prepared transactions touch it that ``force`` does not name.
         UnsupportedFeatureError
-            Kind ``upgrade-required``: call :meth:`upgrade` first.
+            Kind ``upgrade-required``: an older version has created the log; call :meth:`upgrade` first.
         InvalidInputError
             Kind ``invalid-force``: also a name without a prepared transaction. Nothing was changed.
 
@@ -603,7 +605,7 @@ class TxnLog(LogReads):
         Raises
         ------
         UnsupportedFeatureError
-            Kind ``upgrade-required``: call :meth:`upgrade` first.
+            Kind ``upgrade-required``: an older version has created the log; call :meth:`upgrade` first.
         InvalidInputError
             Kind ``invalid-grace`` or ``grace-too-short``.
         CorruptDataError, StorageError
@@ -652,7 +654,7 @@ class TxnLog(LogReads):
         Raises
         ------
         UnsupportedFeatureError
-            Kind ``upgrade-required``: call :meth:`upgrade` first.
+            Kind ``upgrade-required``: an older version has created the log; call :meth:`upgrade` first.
         InvalidInputError
             Kind ``invalid-age``.
         CorruptDataError, StorageError
@@ -702,7 +704,7 @@ class TxnLog(LogReads):
         NotFoundError
             Kind ``unknown-topic`` or ``unknown-partition``.
         UnsupportedFeatureError
-            Kind ``upgrade-required``: call :meth:`upgrade` first.
+            Kind ``upgrade-required``: an older version has created the log; call :meth:`upgrade` first.
         InvalidInputError
             Kind ``invalid-target-bytes``, ``invalid-min-lag-ms`` or ``invalid-partitions``.
         ConflictError
@@ -767,7 +769,7 @@ class TxnLog(LogReads):
         NotFoundError
             Kind ``unknown-topic``.
         UnsupportedFeatureError
-            Kind ``upgrade-required``: call :meth:`upgrade` first.
+            Kind ``upgrade-required``: an older version has created the log; call :meth:`upgrade` first.
         InvalidInputError
             Kind ``invalid-where``, ``erases-all-rows``, ``invalid-requested-by`` or ``invalid-erasure-key``.
         ConflictError

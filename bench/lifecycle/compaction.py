@@ -66,7 +66,6 @@ def _written(root: Path, transactions: int, records: int) -> None:
     random = np.random.default_rng(7)
     with TxnLog.create(root, embedding=False) as log:
         log.create_topic("orders", SCHEMA, partitions=1)
-        log.upgrade()
         with Producer(log, "bench") as producer:
             for number in range(transactions):
                 producer.begin()

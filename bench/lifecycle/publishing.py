@@ -33,7 +33,6 @@ def measure(context: Context) -> list[Measurement]:
     root = context.folder / "log"
     requests, milliseconds, files = [], [], 0
     with TxnLog.create(root) as log, Producer(log, "bench") as producer:
-        log.upgrade()
         for topic, settings in TOPICS.items():
             log.create_topic(topic, SCHEMA, settings=settings)
         _commit(producer, 1)

@@ -89,7 +89,6 @@ def _write(store: ObjectStore, commits: int, records: int, partitions: int = 1) 
     random = np.random.default_rng(7)
     with TxnLog.create(store, embedding=False) as log:
         log.create_topic("orders", SCHEMA, partitions=partitions)
-        log.upgrade()
         with Producer(log, "bench") as producer:
             for number in range(commits):
                 first = number * records

@@ -36,7 +36,6 @@ MIB = 2**20
 def grow(root: Path, objects: int, advance: Callable[[str], object] = lambda what: None) -> None:
     """Make a log whose root has so many data files, all empty: a part of them named by entries and sealed, the others by nothing."""
     with TxnLog.create(LocalStore(root, posix=Volatile()), embedding=False) as log:
-        log.upgrade()
         topic = log.create_topic("t", SCHEMA)
         data = root / topic.directory / "data"
         data.mkdir(parents=True, exist_ok=True)

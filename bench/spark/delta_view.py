@@ -36,7 +36,6 @@ def measure(context: Context) -> list[Measurement]:
     shapes.write_log(root, shapes.flights(ROWS))
     shapes.write_parquet(context.folder / "parquet", shapes.flights(ROWS))
     with TxnLog.open(root) as log:
-        log.upgrade()
         context.tick("compacting")
         log.compact("rows", min_lag_ms=0)
         (published,) = log.publish().topics

@@ -111,7 +111,6 @@ def _measure(shape: Shape, context: Context) -> list[Measurement]:
     if shape.compacted:
         context.tick("compacting")
         with TxnLog.open(context.folder / "log") as log:
-            log.upgrade()
             log.compact("rows", min_lag_ms=0)
     shapes.write_parquet(context.folder / "parquet", shape.blocks(ROWS), aborted_of_ten=ABORTED_OF_TEN)
     context.tick("starting Spark")

@@ -103,7 +103,6 @@ def test_the_place_on_the_page_stays(tab: Tab, tmp_path: Path) -> None:
 def test_what_was_given_up_has_an_outcome_of_its_own(tab: Tab, tmp_path: Path) -> None:
     log = TxnLog.create(tmp_path / "log")
     log.create_topic("t", SCHEMA, partitions=2)
-    log.upgrade()
     left_open(log, "bank")
     prepare(log, "bank")
     before = log.refresh().entry

@@ -18,14 +18,7 @@ def shop(log: TxnLog) -> TxnLog:
     return log
 
 
-@pytest.fixture
-def columns(shop: TxnLog) -> TxnLog:
-    """The topic orders with two columns more, in a log that allows other names."""
-    shop.upgrade(columns=True)
-    return shop
-
-
-def test_columns_get_other_names_and_go_and_describe_shows_places(txnlog: Command, columns: TxnLog) -> None:
+def test_columns_get_other_names_and_go_and_describe_shows_places(txnlog: Command, shop: TxnLog) -> None:
     assert txnlog("alter-topic", "orders", "--add-column", "note:string", "--add-column", "n:int").code == 0
     options = ["--rename-column", "id=key", "--rename-column", "n=count", "--drop-column", "note", "--json"]
     answer = txnlog("alter-topic", "orders", *options)
@@ -49,15 +42,6 @@ def test_a_topic_as_it_began_shows_neither_places_nor_what_was_dropped(txnlog: C
     assert "Dropped" not in shown
 
 
-def test_the_log_is_upgraded_first(txnlog: Command, shop: TxnLog) -> None:
-    refused = txnlog("alter-topic", "orders", "--rename-column", "id=key", "--json")
-    assert (refused.code, refused.error["kind"]) == (4, "upgrade-required")
-    answer = txnlog("upgrade", "--columns", "--json").json
-    assert answer["upgraded"]
-    assert "columns-1" in answer["features"]
-    assert txnlog("alter-topic", "orders", "--rename-column", "id=key").code == 0
-
-
 @pytest.mark.parametrize(
     ("options", "code", "kind"),
     [
@@ -71,9 +55,9 @@ def test_the_log_is_upgraded_first(txnlog: Command, shop: TxnLog) -> None:
     ],
 )
 def test_what_cannot_be_is_refused_and_nothing_is_written(
-    txnlog: Command, columns: TxnLog, options: list[str], code: int, kind: str
+    txnlog: Command, shop: TxnLog, options: list[str], code: int, kind: str
 ) -> None:
-    before = columns.refresh().entry
+    before = shop.refresh().entry
     answer = txnlog("alter-topic", "orders", *options, "--json")
     assert (answer.code, answer.error["kind"], answer.out) == (code, kind, "")
-    assert columns.refresh().entry == before
+    assert shop.refresh().entry == before

@@ -75,7 +75,6 @@ def test_every_option_of_time_or_bytes_takes_a_unit() -> None:
 
 
 def test_settings_of_time_and_bytes_take_a_unit(txnlog: Command, log: TxnLog) -> None:
-    log.upgrade()
     log.create_topic("t", SCHEMA)
     timed = [name for name in SETTINGS if name.endswith(".ms")]
     sized = [name for name in SETTINGS if name.endswith(".bytes")]
@@ -101,7 +100,6 @@ def test_settings_of_time_and_bytes_take_a_unit(txnlog: Command, log: TxnLog) ->
 
 
 def test_commands_take_them(txnlog: Command, log: TxnLog) -> None:
-    log.upgrade()
     log.create_topic("t", SCHEMA)
     for line in (
         "compact t --target-bytes 64MiB --min-lag-ms 1h",

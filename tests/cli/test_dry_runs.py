@@ -22,7 +22,6 @@ SCHEMA = pa.schema([("id", pa.int64())])
 def busy(root: Path) -> TxnLog:
     """A log in which each task of maintenance has something to do, but for publications."""
     log = TxnLog.create(LocalStore(str(root), clock=HourAgo()), clock=HourAgo())
-    log.upgrade()
     log.create_topic("t", SCHEMA)
     for name in ("orders", "small"):
         log.create_topic(name, SCHEMA, settings={"embed": "false"})

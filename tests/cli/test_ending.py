@@ -219,7 +219,6 @@ def test_a_topic_is_deleted_when_its_name_is_typed_again(
     root: Path, log: TxnLog, answer: bytes, code: int
 ) -> None:
     log.create_topic("orders", pa.schema([("id", pa.int64())]))
-    log.upgrade()
     found, shown = answer_on_a_terminal(root, answer, "delete-topic", "orders", question=b"Type its name")
     assert found == code
     assert b"deletes topic orders with 1 partition for good" in shown

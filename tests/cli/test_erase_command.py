@@ -17,7 +17,6 @@ SCHEMA = pa.schema([("name", pa.string())])
 
 @pytest.fixture
 def people(log: TxnLog) -> TxnLog:
-    log.upgrade()
     log.create_topic("people", SCHEMA)
     with Producer(log, "writer") as producer, producer.transaction() as transaction:
         transaction.send("people", pa.table({"name": ["ann", "bob", "canary"]}, SCHEMA))

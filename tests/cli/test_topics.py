@@ -338,17 +338,7 @@ def orders(log: TxnLog) -> TxnLog:
     return log
 
 
-def test_records_are_deleted_up_to_an_offset_once_the_log_is_upgraded(
-    txnlog: Command, orders: TxnLog
-) -> None:
-    answer = txnlog("delete-records", "orders", "--before", "0:2", "--json")
-    assert (answer.code, answer.error["kind"]) == (4, "upgrade-required")
-    assert txnlog("upgrade").out == "upgraded\n"
-    assert txnlog("upgrade").out == "nothing to do: the log is upgraded already\n"
-    assert txnlog("upgrade", "--json").json == {
-        "upgraded": False,
-        "features": ["base-1", "embedding-1", "lifecycle-1"],
-    }
+def test_records_are_deleted_up_to_an_offset(txnlog: Command, orders: TxnLog) -> None:
     wanted = {"topic": "orders", "partition": 0, "previous_earliest": 0, "earliest": 2}
     wanted |= {"aborted": [], "given_up": []}
     dry = txnlog("delete-records", "orders", "--before", "0:2", "--dry-run", "--json").json
@@ -373,9 +363,6 @@ def test_a_bad_place_to_delete_to_is_a_usage_error(txnlog: Command, orders: TxnL
 
 
 def test_a_topic_is_deleted_by_its_name(txnlog: Command, orders: TxnLog) -> None:
-    answer = txnlog("delete-topic", "orders", "--yes", "--json")
-    assert (answer.code, answer.error["kind"]) == (4, "upgrade-required")
-    txnlog("upgrade")
     answer = txnlog("delete-topic", "orders", "--json")
     assert (answer.code, answer.error["kind"]) == (2, "usage")
     assert "add --yes" in answer.error["message"]
@@ -388,7 +375,6 @@ def test_a_topic_is_deleted_by_its_name(txnlog: Command, orders: TxnLog) -> None
 
 
 def test_transactions_that_hold_a_topic_are_told_and_forced(txnlog: Command, orders: TxnLog) -> None:
-    orders.upgrade()
     with (
         Producer(orders, "open", buffer="inline") as producer,
         Producer(orders, "prepared", buffer="inline") as other,
@@ -408,7 +394,6 @@ def test_transactions_that_hold_a_topic_are_told_and_forced(txnlog: Command, ord
 
 
 def test_records_are_deleted_by_force_and_what_it_ends_is_told(txnlog: Command, shop: TxnLog) -> None:
-    txnlog("upgrade")
     answer = txnlog("delete-records", "orders", "--before", "0:3", "--json")
     assert answer.error["kind"] == "offset-out-of-range"
     assert "--force" in answer.error["hint"]

@@ -12,14 +12,8 @@ from tests.cli.conftest import Command
 from txnlog import TxnLog
 
 
-@pytest.fixture
-def upgraded(log: TxnLog) -> TxnLog:
-    log.upgrade()
-    return log
-
-
-def test_it_shows_what_there_is_and_what_became_of_it(txnlog: Command, upgraded: TxnLog) -> None:
-    root = Path(upgraded.url.removeprefix("file://"))
+def test_it_shows_what_there_is_and_what_became_of_it(txnlog: Command, log: TxnLog) -> None:
+    root = Path(log.url.removeprefix("file://"))
     (root / "notes.txt").write_text("mine")
     answer = txnlog("vacuum")
     assert answer.code == 0
@@ -29,7 +23,7 @@ def test_it_shows_what_there_is_and_what_became_of_it(txnlog: Command, upgraded:
     assert "nothing was changed" in txnlog("vacuum", "--dry-run", "--grace", "2h").out
 
 
-def test_json_has_the_rows(txnlog: Command, upgraded: TxnLog) -> None:
+def test_json_has_the_rows(txnlog: Command, log: TxnLog) -> None:
     report: dict[str, Any] = json.loads(txnlog("vacuum", "--json", "--dry-run", "--grace", "12h").out)
     assert (report["dry_run"], report["grace_ms"], report["floor"]) == (True, 12 * 3_600_000, 0)
     assert report["rows"][0]["fate"] == "kept"
@@ -48,16 +42,11 @@ def test_json_has_the_rows(txnlog: Command, upgraded: TxnLog) -> None:
     ],
 )
 def test_a_grace_that_is_none_or_too_short_is_refused(
-    txnlog: Command, upgraded: TxnLog, arguments: list[str], code: int, kind: str
+    txnlog: Command, log: TxnLog, arguments: list[str], code: int, kind: str
 ) -> None:
     answer = txnlog("vacuum", *arguments, "--json")
     assert (answer.code, answer.error["kind"]) == (code, kind)
 
 
-def test_a_short_grace_with_consent(txnlog: Command, upgraded: TxnLog) -> None:
+def test_a_short_grace_with_consent(txnlog: Command, log: TxnLog) -> None:
     assert txnlog("vacuum", "--grace", "1s", "--allow-short-grace").code == 0
-
-
-def test_a_log_that_was_not_upgraded_says_what_to_do(txnlog: Command, log: TxnLog) -> None:
-    answer = txnlog("vacuum", "--json")
-    assert (answer.code, answer.error["kind"]) == (4, "upgrade-required")

@@ -100,7 +100,7 @@ REMOVAL = (
     _rule(
         "records are removed from a log that was not upgraded",
         f"{CORE}/features.py",
-        "if feature not in state.features.reader:",
+        "if state.lacks(feature):",
         "if False:",
         f"{UNIT}/test_trim.py::test_a_log_must_be_upgraded_first",
     ),

@@ -17,7 +17,6 @@ NUMBERS = pa.schema([("n", pa.int64())])
 
 def _log() -> TxnLog:
     log = TxnLog.create(MemoryStore())
-    log.upgrade()
     log.create_topic("t", NUMBERS)
     return log
 

@@ -16,7 +16,6 @@ NUMBERS = pa.schema([("n", pa.int64())])
 
 def _log() -> TxnLog:
     log = TxnLog.create(MemoryStore())
-    log.upgrade()
     for topic in ("t", "u"):
         log.create_topic(topic, NUMBERS)
     return log

@@ -25,7 +25,6 @@ class Keyed:
 
     def __init__(self, delete_retention_ms: int = 0) -> None:
         self.log = TxnLog.create(MemoryStore())
-        self.log.upgrade()
         settings: dict[str, int | str] = {
             "cleanup.policy": "compact",
             "min.compaction.lag.ms": 0,

@@ -17,6 +17,7 @@ import pytest
 
 from tests.conformance.cases import ROOT, case
 from tests.conformance.scenes import NUMBERS, read
+from tests.older_logs import older_log
 from txnformat.store.local import LocalStore
 from txnlog import Producer, TxnLog
 
@@ -63,7 +64,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def log(root: Path) -> TxnLog:
-    log = TxnLog.create(LocalStore(root), embedding=False)
+    log = older_log(LocalStore(root))
     log.create_topic("t", NUMBERS)
     return log
 

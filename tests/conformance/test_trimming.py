@@ -19,7 +19,6 @@ GRACE = datetime.timedelta(hours=2)
 
 def _log() -> TxnLog:
     log = TxnLog.create(MemoryStore())
-    log.upgrade()
     log.create_topic("t", NUMBERS)
     return log
 
@@ -140,7 +139,6 @@ def test_a_transactional_producer_goes_on_although_all_its_records_were_removed(
 def test_of_aborted_transactions_those_below_the_log_start_are_dropped_and_the_others_stay_known() -> None:
     clock = ManualClock()
     log = TxnLog.create(MemoryStore(clock), clock=clock)
-    log.upgrade()
     log.create_topic("t", NUMBERS)
     with Producer(log, "etl", buffer="inline") as producer:
         for number in range(4):

@@ -26,7 +26,6 @@ class Stored:
         self.clock = ManualClock()
         self.store = MemoryStore(self.clock)
         self.log = TxnLog.create(self.store, clock=self.clock, embedding=False)
-        self.log.upgrade()
         self.log.create_topic("t", NUMBERS)
         self.producer = Producer(self.log)
         self.producer.init()

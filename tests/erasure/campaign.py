@@ -142,7 +142,6 @@ def run(
     random = Random(seed)
     batches = max(1, -(-wanted // (producers * rows)))
     log = TxnLog.create(root)
-    log.upgrade()
     log.create_topic("t", PEOPLE, partitions=2)
     outcome = Outcome(producers * batches * rows)
     names = [f"produce-{number}" for number in range(producers)]

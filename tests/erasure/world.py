@@ -33,7 +33,6 @@ def made(store: ObjectStore | None = None, clock: ManualClock | None = None, **v
     clock = clock or ManualClock()
     values = {"embedding": False, **values}
     log = TxnLog.create(MemoryStore(clock) if store is None else store, clock=clock, **values)
-    log.upgrade()
     log.create_topic("t", PEOPLE, partitions=2, key_columns=["name"])
     return log
 

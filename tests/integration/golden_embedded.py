@@ -17,12 +17,13 @@ import pyarrow as pa
 
 from tests.integration.golden_roots import ROOTS
 from tests.model.groups import ManualClock
+from tests.older_logs import begin_older
 from txnformat import keys
 from txnformat.core.entry import decode_entry, sha256_hex
 from txnformat.core.fold import apply
-from txnformat.core.intents import SpillExtents
+from txnformat.core.intents import EnableFeatures, SpillExtents
 from txnformat.core.snapshot.codec import state_digest
-from txnformat.core.state import LogState
+from txnformat.core.state import EMBEDDING, LIFECYCLE, LogState
 from txnformat.core.wire.small_documents import decode_format
 from txnformat.protocol.commit import CommitSettings
 from txnformat.protocol.spilling import write_spill
@@ -125,7 +126,9 @@ def build(path: Path) -> None:
     clock = script_clock()
     memory = MemoryStore(clock)
     log = TxnLog.create(memory, clock=clock, ids=_CountedIds(), settings=CommitSettings(seal_extents=10_000))
-    log.upgrade()
+    intent = log.committer.intend(EnableFeatures((LIFECYCLE,)))
+    begin_older(log, EMBEDDING)
+    log.committer.commit(intent)
     log.create_topic("plain", PLAIN, partitions=3)
     log.create_topic("nested", NESTED, partitions=2)
     log.create_topic("uploaded", PLAIN, settings={"embed": "false"})

@@ -54,9 +54,8 @@ def build(path: Path) -> None:
 
 
 def build_spilled(path: Path) -> None:
-    """Write a log of the feature lifecycle-1 with a prepared transaction, and two spills behind it of which the second took in the first."""
+    """Write a log with a prepared transaction, and two spills behind it of which the second took in the first."""
     with TxnLog.create(path, settings=CommitSettings(seal_extents=16)) as log:
-        log.upgrade()
         log.create_topic("t", SCHEMA)
         held = Producer(log, "held", buffer="inline")
         held.init()

@@ -206,7 +206,6 @@ def test_records_that_the_log_has_removed_are_an_error_or_passed_over(
     broker: Broker, log: TxnLog, name: Name
 ) -> None:
     topic = name()
-    log.upgrade()
     log.create_topic(topic, "kafka")
     filled(log, topic, 2)
     export_topics(log, broker.bootstrap, topic, group=topic, create=True)

@@ -348,7 +348,6 @@ def test_brokers_that_are_gone_are_one_error(log: TxnLog, monkeypatch: pytest.Mo
 def test_rows_that_the_topic_refuses_go_to_the_dead_letters(broker: Broker, log: TxnLog, name: Name) -> None:
     """A compacted topic takes no record without a key; which one it was is found by halves."""
     topic = broker.create_topic(name())
-    log.upgrade()
     log.create_topic(topic, "kafka", settings={"cleanup.policy": "compact"})
     producer = broker.producer()
     for number in range(9):

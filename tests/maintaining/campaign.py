@@ -54,7 +54,6 @@ def _make(root: Path) -> None:
     """Make a log with old entries, every policy, and an erasure that is rewritten."""
     clock = _EarlierClock()
     with TxnLog.create(LocalStore(root, clock), clock=clock) as log:
-        log.upgrade()
         common = {"min.compaction.lag.ms": 0}
         log.create_topic("kept", ROWS, partitions=PRODUCERS, settings=common)
         log.create_topic(

@@ -202,7 +202,7 @@ def _delete_topic(log: TxnLog) -> None:
 def _grow(world: World) -> None:
     """Append until two snapshots are named and entries are old enough to go; of the bundles one is missing."""
     log = world.opened()
-    for number in range(75):
+    for number in range(76):
         world.write(log, {("keep", 0): [("grown", number)]})
         log.close()
     world.clock.sleep(WEEK_S + 24 * HOUR_S)

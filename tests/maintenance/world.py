@@ -78,7 +78,6 @@ class World:
         log = TxnLog.create(self.store, clock=self.clock, ids=DrawnIds(0), embedding=False)
         log.close()
         log = self.opened()
-        log.upgrade()
         log.create_topic("t", ROWS, partitions=2, key_columns=["k"])
         compact: dict[str, int | str] = {"cleanup.policy": "compact", "min.compaction.lag.ms": 0}
         log.create_topic("k", ROWS, key_columns=["k"], settings=compact)

@@ -102,7 +102,8 @@ class SpecReader:
         self.next_slot = number
 
     def upgrade(self, _: Json, op: Json) -> None:
-        assert op["reader"] in (["base-1"], ["base-1", "embedding-1"])
+        assert "base-1" in op["reader"]
+        assert {*op["reader"]} <= {"base-1", "columns-1", "embedding-1", "lifecycle-1"}
 
     def create_topic(self, _: Json, op: Json) -> None:
         self.topics[op["name"]] = op
@@ -111,6 +112,7 @@ class SpecReader:
 
     def alter_topic(self, _: Json, op: Json) -> None:
         (topic,) = [one for one in self.topics.values() if one["topic_id"] == op["topic_id"]]
+        assert "places" not in op, "this reader goes by names (5.4)"
         topic["fields"] = op["fields"] or topic["fields"]
         for number in range(op["partitions"]):
             self.partitions.setdefault((op["topic_id"], number), Partition())

@@ -50,7 +50,6 @@ with Consumer(log, "g") as consumer:
     consumer.subscribe(["t"])
     assert consumer.poll(0, 3).num_rows == 1
     consumer.commit()
-log.upgrade()
 log.maintain()
 import txnlog.cli.app
 """,
@@ -113,7 +112,6 @@ assert parse_schema(export_schema(pa.schema([("n", pa.int64())]), "avro"), "avro
 """,
     "iceberg": LOG
     + """
-log.upgrade()
 log.publish(format="iceberg")
 assert set(log.published_tables(format="iceberg")) == {"t"}
 """,

@@ -32,7 +32,9 @@ from tests.model.groups import (
     ManualClock,
 )
 from tests.model.removals import Removals
+from tests.older_logs import older_log
 from txnformat.clock import SystemClock
+from txnformat.core.state import EMBEDDING
 from txnformat.store.base import ObjectStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, RequestKind
@@ -67,15 +69,20 @@ class LogMachine(Removals):
         partitions=st.integers(1, 2),
         kinds=st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 1)), min_size=1, max_size=3),
         seed=st.integers(0, 2**16),
+        is_older=st.booleans(),
         embeds=st.booleans(),
     )
-    def create(self, partitions: int, kinds: list[tuple[str, int]], seed: int, *, embeds: bool) -> None:
-        """Make the log and its topic, and start some processes."""
+    def create(
+        self, partitions: int, kinds: list[tuple[str, int]], seed: int, *, is_older: bool, embeds: bool
+    ) -> None:
+        """Make the log, of this version or an older one, and its topic, and start some processes."""
         self.store, self.ids = self.make_store(), DrawnIds(seed)
-        log = TxnLog.create(self.store, clock=self.clock, ids=self.ids)
+        if is_older:
+            features = (EMBEDDING,) * embeds
+            log = older_log(self.store, *features, clock=self.clock, ids=self.ids)
+        else:
+            log = TxnLog.create(self.store, clock=self.clock, ids=self.ids, embedding=embeds)
         log.create_topic("t", NUMBERS, partitions=partitions)
-        if embeds:
-            log.upgrade(embedding=True)
         self.reader = self.open(self.store)
         for kind, which in kinds:
             self.start_one(kind, which, None)

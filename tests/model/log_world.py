@@ -167,7 +167,7 @@ class LogWorld(RuleBasedStateMachine):
         event(f"vacuum deleted: {report.count(Fate.DELETED) > 0}")
 
     def process_that_removes(self, *, faults: bool = True) -> TxnLog:
-        """Return a new process's log, upgraded."""
+        """Return a new process's log; one of an older version is upgraded."""
         log = self.process()[1] if faults else self.open(self.store)
         if LIFECYCLE not in log.refresh().features.reader:
             log.upgrade()

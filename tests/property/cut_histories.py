@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.older_logs import older_log
 from tests.rounds import rounds
 from txnformat.reading.commits import CommitWindow
 from txnformat.reading.rows import read_rows
@@ -27,6 +28,7 @@ __all__ = [
     "TOPICS",
     "CutHistory",
     "Row",
+    "any_log",
     "cut_histories",
     "offsets_of",
     "read_records",
@@ -52,6 +54,13 @@ class Unit:
     """The entry that committed it."""
 
 
+def any_log(random: Random, store: Any, *, may_be_older: bool = False) -> TxnLog:
+    """Create a log that embeds small transactions or not; if it may be, in some histories one of an older version."""
+    if may_be_older and random.random() < 0.4:
+        return older_log(store)
+    return TxnLog.create(store, embedding=random.random() < 0.6)
+
+
 class CutHistory:
     """Writes step by step; :meth:`shown` says what a snapshot at an entry has to show, and nothing else.
 
@@ -71,8 +80,6 @@ class CutHistory:
         self.random, self.log = random, log
         self._grows, self._settings = grows, settings
         self._partitions = dict.fromkeys(TOPICS, PARTITIONS)
-        if random.random() < 0.3:
-            log.upgrade(embedding=True)
         for topic in TOPICS:
             log.create_topic(topic, SCHEMA, partitions=PARTITIONS)
         self.units: list[Unit] = []

@@ -62,7 +62,6 @@ class RenamedLog:
     def __init__(self, store: CountingStore | Any, seed: int, *, embedding: bool) -> None:
         self.random = random.Random(seed)
         self.log = TxnLog.create(store, embedding=embedding)
-        self.log.upgrade(embedding=embedding, columns=True)
         self.columns = [
             Column(0, "k", pa.int64()),
             Column(1, "note", pa.string()),

@@ -10,6 +10,7 @@ from tests.property.cut_histories import (
     TOPICS,
     CutHistory,
     Row,
+    any_log,
     cut_histories,
     offsets_of,
     read_records,
@@ -209,7 +210,7 @@ def test_windows_that_follow_each_other_show_each_committed_record_once(
     """While topics grow, transactions of all buffers are open, segments of any size are sealed, and readers start anew."""
     with small_pieces(listed_rows, batches_max):
         store = MemoryStore()
-        log = TxnLog.create(store)
+        log = any_log(random, store, may_be_older=True)
         # Small batches: an entry has several of a partition, which may be sealed apart.
         history = CutHistory(random, log, grows=True, batch_bytes=1)
         walks = [Walk(random, TOPICS), Walk(random, random.sample(TOPICS, 1))]

@@ -7,7 +7,15 @@ from typing import Any
 
 from hypothesis import event
 
-from tests.property.cut_histories import TOPICS, CutHistory, Row, cut_histories, read_records, small_pieces
+from tests.property.cut_histories import (
+    TOPICS,
+    CutHistory,
+    Row,
+    any_log,
+    cut_histories,
+    read_records,
+    small_pieces,
+)
 from tests.property.random_writer import check_snapshot
 from tests.property.trimmed_histories import Trimmer, check_totals
 from txnformat.core.invariants import check_whole
@@ -105,8 +113,7 @@ def test_committed_readers_see_after_a_compaction_what_they_saw_before(
     """While transactions of all buffers are open, segments of any size are sealed and listed, and logs are opened anew."""
     with small_pieces(listed_rows, batches_max):
         store = MemoryStore()
-        log = TxnLog.create(store)
-        log.upgrade()
+        log = any_log(random, store)
         history = CutHistory(random, log, grows=True, batch_bytes=1)
         for topic in TOPICS:
             log.subscriptions.create(topic, "before")

@@ -14,6 +14,7 @@ from tests.property.cut_histories import (
     SCHEMA,
     TOPICS,
     CutHistory,
+    any_log,
     cut_histories,
     offsets_of,
     small_pieces,
@@ -167,8 +168,7 @@ def test_what_is_deleted_is_gone_and_the_rest_stays_as_it_was(
     """While transactions of all buffers are open, segments of any size are sealed and listed, and logs are opened anew."""
     with small_pieces(listed_rows, batches_max):
         store = MemoryStore()
-        log = TxnLog.create(store)
-        log.upgrade()
+        log = any_log(random, store)
         history = CutHistory(random, log, grows=True, batch_bytes=1)
         deleter = Deleter(random, log, history)
         for _ in range(steps):

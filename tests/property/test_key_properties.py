@@ -41,7 +41,6 @@ class Table:
     def __init__(self, random: Random, retention_ms: int) -> None:
         self.random = random
         self.log = TxnLog.create(MemoryStore())
-        self.log.upgrade()
         self.log.create_topic(
             "t",
             SCHEMA,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.property.cut_histories import COLUMNS, CutHistory, Row, offsets_of
+from tests.property.cut_histories import COLUMNS, CutHistory, Row, any_log, offsets_of
 from tests.rounds import rounds
 from txnformat.store.memory import MemoryStore
 from txnlog import IsolationLevel, TxnLog
@@ -63,7 +63,7 @@ def test_every_cut_shows_exactly_the_transactions_that_were_committed_by_then(
         patch.setattr("txnformat.protocol.sealing.LISTED_ROWS", listed_rows)
         patch.setattr("txnformat.protocol.segment_lists.LEAF_BYTES", 1_500)
         store = MemoryStore()
-        log = TxnLog.create(store)
+        log = any_log(random, store, may_be_older=True)
         history = CutHistory(random, log)
         taken = []
         for _ in range(steps):

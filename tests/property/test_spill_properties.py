@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import event
 
-from tests.property.cut_histories import TOPICS, CutHistory, cut_histories, small_pieces
+from tests.property.cut_histories import TOPICS, CutHistory, any_log, cut_histories, small_pieces
 from txnformat import keys
 from txnformat.clock import SystemClock
 from txnformat.core import fold
@@ -234,8 +234,7 @@ def test_what_is_spilled_reads_as_if_it_were_not(
     """While transactions of all buffers are open, prepared and ended, and whatever can be sealed or spilled is, at random moments."""
     with small_pieces(listed_rows, batches_max), eager(batches_max):
         store = MemoryStore()
-        log = TxnLog.create(store)
-        log.upgrade()
+        log = any_log(random, store)
         history = CutHistory(random, log, batch_bytes=1)
         twin, sidecars = Twin(store), SidecarCache(store)
         for _ in range(steps):

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from spark_datasource.stream.reader import TxnLogStreamReader
-from tests.property.cut_histories import TOPICS, CutHistory
+from tests.property.cut_histories import TOPICS, CutHistory, any_log
 from tests.rounds import rounds
 from tests.unit.spark_datasource.reading import LIMITED, batch, make_reader, schema_of, travelled
 from txnformat.store.memory import MemoryStore
@@ -113,7 +113,7 @@ def test_micro_batches_one_after_another_are_the_batch_read(
     order: str, random: Random, steps: int, limits: dict[str, Any], choice: dict[str, str]
 ) -> None:
     """While transactions of all kinds are open, commit and abort, segments are sealed, partitions come, and queries are killed."""
-    log = TxnLog.create(MemoryStore())
+    log = any_log(random, MemoryStore(), may_be_older=True)
     history = CutHistory(random, log, grows=True)
     query = Query(random, log, order, limits, choice)
     for _ in range(steps):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from tests.property.cut_histories import TOPICS, CutHistory, cut_histories, small_pieces
+from tests.property.cut_histories import TOPICS, CutHistory, any_log, cut_histories, small_pieces
 from tests.property.random_writer import check_snapshot
 from tests.property.trimmed_histories import Trimmer
 from txnformat.store.memory import MemoryStore
@@ -18,8 +18,7 @@ def test_what_is_removed_is_gone_and_the_rest_stays_as_it_was(
     """While transactions of all buffers are open, segments of any size are sealed and listed, and logs are opened anew."""
     with small_pieces(listed_rows, batches_max):
         store = MemoryStore()
-        log = TxnLog.create(store)
-        log.upgrade()
+        log = any_log(random, store)
         history = CutHistory(random, log, grows=True, batch_bytes=1)
         for topic in TOPICS:
             log.subscriptions.create(topic, "before")

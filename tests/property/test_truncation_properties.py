@@ -88,7 +88,6 @@ class History:
         self.clock = ManualClock()
         self.store = WithTwin(self.clock)
         log = TxnLog.create(self.store, clock=self.clock, embedding=random.random() < 0.5)
-        log.upgrade()
         log.create_topic("t", NUMBERS)
         self.clients = [log]
         self.written: list[int] = []

@@ -153,7 +153,6 @@ def test_no_record_is_lost_and_nothing_stays_that_no_state_names(
         clock = ManualClock()
         store = MemoryStore(clock)
         log = TxnLog.create(store, clock=clock, max_transaction_timeout_ms=WEEK_MS)
-        log.upgrade()
         timeouts: dict[str, Any] = {"transaction_timeout_ms": WEEK_MS, "deferred_timeout_ms": WEEK_MS}
         history = Patient(random, log, batch_bytes=1, **timeouts)
         vacuums = Vacuums(random, log, clock)

@@ -122,7 +122,6 @@ def _rows(count: int) -> pa.Table:
 def _write(log: TxnLog, embedding: bool) -> None:
     """Do what writers do: topics, records of every size, transactions of each kind, groups, subscriptions, and what is due behind an answer."""
     assert all(check.ok for check in probe_store(log.store, SystemIds()))
-    log.upgrade()
     log.create_topic("t", ROWS, partitions=2, key_columns=["k"])
     log.create_topic("u", ROWS, settings={"embed": "false"} if embedding else None)
     with Producer(log) as plain:
@@ -221,7 +220,6 @@ def maintenance_work() -> frozenset[Asked]:
     clock = ManualClock()
     store = NotingStore(BucketWithParts(clock, "parts"))
     log = TxnLog.create(store, clock=clock)
-    log.upgrade()
     log.vacuum(datetime.timedelta(hours=2))
     store.keeps_versions()
     return frozenset(asked | store.asked)

@@ -90,7 +90,6 @@ def test_writers_that_may_only_create_commit_beside_each_other(server: AzureServ
 
 def test_the_role_that_keeps_the_log_deletes(server: AzureServer, url: str) -> None:
     log = TxnLog.open(url, storage_options=options(server, "rlcwd"))
-    log.upgrade()
     send(log, 1)
     log.maintain("seal")
     assert log.vacuum(dry_run=True).notes == ()

@@ -335,7 +335,6 @@ def test_a_sealer_keeps_the_log_and_writes_no_record(account: Account) -> None:
 
 
 def test_the_role_of_maintenance_compacts_vacuums_and_publishes(account: Account) -> None:
-    account.log("admin").upgrade()
     for topic in ("orders", "secrets"):
         send(account.log("admin"), topic)
     log = account.log("maintenance")
@@ -393,7 +392,6 @@ def test_no_account_replaces_an_entry_beside_the_policy_of_the_bucket(account: A
 def test_the_vacuum_deletes_and_ends_uploads_and_writes_no_records(account: Account) -> None:
     """With no grace: moto's clock is the machine's."""
     admin = account.log("admin")
-    admin.upgrade()
     store = account.store("admin")
     store.create(key := data_key(account.orders.directory, 0, SystemIds().new()), b"given up")
     foreign = "photos/holiday.jpg"
@@ -420,7 +418,6 @@ def test_the_vacuum_deletes_and_ends_uploads_and_writes_no_records(account: Acco
 
 
 def test_a_vacuum_without_the_right_to_list_uploads_says_so_and_goes_on(account: Account) -> None:
-    account.log("admin").upgrade()
     report = account.log("sealer").vacuum(dry_run=True)
     (note,) = report.notes
     assert "could not be listed" in note

@@ -39,7 +39,6 @@ def busy(log: TxnLog) -> TxnLog:
             "t", {0: [numbers(10 * number, 10 * number + 3)], 1: [numbers(1_000 + number, 1_001 + number)]}
         )
         one.end(Outcome.ABORT if number % 4 == 0 else Outcome.COMMIT)
-    log.upgrade()
     return log
 
 
@@ -136,7 +135,6 @@ def test_the_command_lets_spark_write(busy: TxnLog, read: Read, spark: SparkSess
 @pytest.fixture
 def keyed(log: TxnLog) -> TxnLog:
     """Topic "t" keeps the latest record of each "n"; 5 records of 4 keys in each of 5 transactions."""
-    log.upgrade()
     settings: dict[str, int | str] = {"cleanup.policy": "compact", "min.compaction.lag.ms": 0}
     log.create_topic("t", NUMBERS, key_columns=["n"], settings=settings)
     for number in range(5):
@@ -226,7 +224,6 @@ KEEP_LATEST: dict[str, int | str] = {
 @pytest.fixture
 def changes(log: TxnLog) -> TxnLog:
     """Topic "k": 30 transactions over 7 keys in 3 partitions, of which every fifth was aborted; some records are tombstones."""
-    log.upgrade()
     log.create_topic("k", KEYED, partitions=3, key_columns=["key"], settings=KEEP_LATEST)
     for number in range(30):
         with Producer(log, f"p-{number}") as producer:
@@ -291,7 +288,6 @@ def test_two_compactions_of_keys_do_no_harm(changes: TxnLog, spark: SparkSession
 def test_what_stops_a_task_is_told_as_this_process_tells_it(
     log: TxnLog, spark: SparkSession, path: str
 ) -> None:
-    log.upgrade()
     log.create_topic("k", "kafka")
     with Producer(log, "p", chunk_bytes=1 << 20) as producer, producer.transaction():
         producer.send("k", key=b"a", value=bytes(3 << 20))

@@ -21,8 +21,7 @@ ALWAYS = {"processingTime": "0 seconds"}
 
 
 @pytest.fixture
-def upgraded(log: TxnLog) -> TxnLog:
-    log.upgrade()
+def topic_log(log: TxnLog) -> TxnLog:
     log.create_topic("t", NUMBERS, partitions=2)
     return log
 
@@ -67,9 +66,9 @@ def numbers_in(log: TxnLog) -> list[int]:
 @pytest.mark.parametrize("order", ["offset", "commit"])
 @pytest.mark.parametrize("again", [False, True])
 def test_a_query_that_reads_a_deleted_topic_stops(
-    spark: SparkSession, upgraded: TxnLog, path: str, tmp_path: Path, order: str, again: bool
+    spark: SparkSession, topic_log: TxnLog, path: str, tmp_path: Path, order: str, again: bool
 ) -> None:
-    append(upgraded, 1, 2)
+    append(topic_log, 1, 2)
     seen = tmp_path / "seen"
     frame = spark.readStream.format("txnlog").option("topic", "t").option("order", order)
     frame = frame.option("startingOffsets", "earliest")
@@ -82,14 +81,14 @@ def test_a_query_that_reads_a_deleted_topic_stops(
     query = start(ALWAYS)
     try:
         processed(query, 1)
-        upgraded.delete_topic("t")
+        topic_log.delete_topic("t")
         if again:
-            made_again(upgraded, 3)
+            made_again(topic_log, 3)
         assert "[TXNLOG_TOPIC_GONE]" in ended(query)
     finally:
         query.stop()
     if not again:
-        made_again(upgraded, 3)
+        made_again(topic_log, 3)
     restarted = start({"availableNow": True})
     assert "[TXNLOG_TOPIC_GONE]" in ended(restarted), "the checkpoint is of the deleted topic"
     assert sorted(row.n for row in spark.read.parquet(str(seen)).collect()) == [1, 2]
@@ -100,31 +99,31 @@ def test_a_query_that_reads_a_deleted_topic_stops(
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_query_does_not_write_on_in_a_topic_of_the_same_name(
-    feed: Feed, upgraded: TxnLog, again: bool
+    feed: Feed, topic_log: TxnLog, again: bool
 ) -> None:
     feed.add(1, 2)
     options: dict[str, Any] = {"topic": "t", "createTopics": "true"}
     query = feed.query(feed.frame("n"), trigger=ALWAYS, **options)
     processed(query, 1)
-    upgraded.delete_topic("t")
+    topic_log.delete_topic("t")
     if again:
-        made_again(upgraded, 10)
+        made_again(topic_log, 10)
     feed.add(3)
     assert "[TXNLOG_TOPIC_GONE]" in ended(query)
     restarted = feed.query(feed.frame("n"), **options)
     assert "[TXNLOG_TOPIC_GONE]" in ended(restarted)
-    assert upgraded.topics() == (["t"] if again else [])
+    assert topic_log.topics() == (["t"] if again else [])
     if again:
-        assert numbers_in(upgraded) == [10]
+        assert numbers_in(topic_log) == [10]
 
 
 def test_a_data_frame_that_was_loaded_before_is_of_the_deleted_topic(
-    spark: SparkSession, upgraded: TxnLog, path: str
+    spark: SparkSession, topic_log: TxnLog, path: str
 ) -> None:
-    append(upgraded, 1, 2)
+    append(topic_log, 1, 2)
     frame = spark.read.format("txnlog").option("topic", "t").load(path)
-    upgraded.delete_topic("t")
-    made_again(upgraded, 3)
+    topic_log.delete_topic("t")
+    made_again(topic_log, 3)
     with pytest.raises(PySparkException, match="TXNLOG_TOPIC_GONE"):
         frame.filter("n > 0").collect()
     loaded = spark.read.format("txnlog").option("topic", "t").load(path)
@@ -132,7 +131,7 @@ def test_a_data_frame_that_was_loaded_before_is_of_the_deleted_topic(
 
 
 def test_a_job_may_fill_a_new_topic_of_the_name_from_its_first_version(
-    spark: SparkSession, upgraded: TxnLog, path: str
+    spark: SparkSession, topic_log: TxnLog, path: str
 ) -> None:
     def write(number: int, version: int) -> None:
         frame = spark.range(number, number + 1).withColumnRenamed("id", "n")
@@ -141,7 +140,7 @@ def test_a_job_may_fill_a_new_topic_of_the_name_from_its_first_version(
 
     for version in range(2):
         write(version, version)
-    upgraded.delete_topic("t")
-    upgraded.create_topic("t", NUMBERS, partitions=2)
+    topic_log.delete_topic("t")
+    topic_log.create_topic("t", NUMBERS, partitions=2)
     write(7, 0)
-    assert numbers_in(upgraded) == [7]
+    assert numbers_in(topic_log) == [7]

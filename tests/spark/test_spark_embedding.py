@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # as everybody calls it
@@ -34,7 +35,9 @@ def numbers(log: TxnLog) -> list[int]:
 
 @pytest.fixture
 def embedding(log: TxnLog) -> TxnLog:
-    log.upgrade(embedding=True)
+    log.create_topic(
+        "other", pa.schema([("n", pa.int64())])
+    )  # a log without an entry does not say yet that it embeds
     return log
 
 

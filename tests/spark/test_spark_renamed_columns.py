@@ -35,7 +35,6 @@ def send(log: TxnLog, rows: list[dict[str, Any]], **settings: Any) -> None:
 @pytest.fixture(params=[0, 16_384], ids=["in files", "in entries"])
 def old(log: TxnLog, request: pytest.FixtureRequest) -> TxnLog:
     """A topic with two batches of old notes."""
-    log.upgrade(embedding=True, columns=True)
     log.create_topic("t", SCHEMA)
     for first in (0, 2):
         rows = [{"id": n, "note": f"old {n}", "x": n / 2} for n in range(first, first + 2)]
@@ -90,7 +89,6 @@ def test_another_column_of_a_name_is_null_in_older_records(
 def test_files_of_a_whole_topic_are_read_natively_by_their_own_names(
     spark: SparkSession, log: TxnLog, path: str
 ) -> None:
-    log.upgrade(columns=True)
     log.create_topic("t", SCHEMA)
     send(log, [{"id": n, "note": f"old {n}", "x": n / 2} for n in range(4)], embed_bytes=0)
     another_note(log)

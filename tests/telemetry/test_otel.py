@@ -82,7 +82,6 @@ def attributes(span: ReadableSpan) -> dict[str, Any]:
 
 def written(store: Any) -> TxnLog:
     log = TxnLog.create(store)
-    log.upgrade()
     log.create_topic("orders", ROWS)
     log.create_topic("bills", ROWS)
     with Producer(log, "p") as producer, producer.transaction() as txn:

@@ -150,7 +150,7 @@ class Task(NamedTuple):
     preview: Callable[[Committer, SidecarCache, Policy], Any]
     """Says what it would do, in the same form. A SkippedTask: a dry run does not tell."""
     is_lossy: bool = False
-    """It removes or replaces something: only in logs that were upgraded."""
+    """It removes or replaces something: only in logs that allow it."""
     rest_ms: int = 0
     """A process that is asked for all tasks does it again after this time: it costs more than the others."""
     is_wanted: Callable[[Policy], bool] = lambda _: True
@@ -342,7 +342,7 @@ def maintain(
     for name, task in TASKS.items():
         if name not in tasks if tasks else not task.is_wanted(policy):
             continue
-        if task.is_lossy and LIFECYCLE not in committer.state.features.reader:
+        if task.is_lossy and committer.state.lacks(LIFECYCLE):
             skipped.append(
                 SkippedTask(name, "the log does not allow that anything is removed: txnlog upgrade")
             )

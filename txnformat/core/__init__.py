@@ -12,5 +12,5 @@ simulator, the conformance tests and real clients run the same code.
 Each concern has a package with the same floor plan, as far as it needs it: ``operations``, ``state``, ``fold``, ``decide``, ``invariants``.
 ``decide``, ``fold`` and ``invariants`` import the state, and the state imports the operations, never the other way round.
 
-May import: ``columns``, ``store`` (types and sizes only), and the modules beside the packages.
+May import: ``columns``, ``segments`` (payloads), ``store`` (types, sizes and documents), and the modules beside the packages.
 """

@@ -31,11 +31,11 @@ from txnformat.types import FileRecord, ObjectRecord, SegmentListRecord, Segment
 __all__ = [
     "COLUMNS",
     "EMBEDDING",
-    "EMBEDDING_FEATURES",
     "FEATURES",
     "INTENT_WINDOW_ENTRIES",
     "KNOWN_FEATURES",
     "LIFECYCLE",
+    "WITHOUT_EMBEDDING",
     "DeletedTopic",
     "Features",
     "IntentWindow",
@@ -62,17 +62,17 @@ class Features(NamedTuple):
 
 
 FEATURES = Features(frozenset({"base-1"}), frozenset({"base-1"}), frozenset({"base-1"}))
-"""The features of a new log; every log has them."""
+"""The features that every log has."""
 LIFECYCLE = "lifecycle-1"
 """The feature that records may be removed: readers and writers must know that a log start moves."""
 EMBEDDING = "embedding-1"
 """The feature that entries have payloads: readers and writers must know that a file may be a part of one."""
 COLUMNS = "columns-1"
 """The feature that columns of topics are renamed and dropped: a column is its place, and no longer its name."""
-EMBEDDING_FEATURES = Features(*(names | {EMBEDDING} for names in FEATURES))
-"""The features of a new log whose creator lets small transactions travel in their entries."""
 KNOWN_FEATURES = Features(*(names | {LIFECYCLE, EMBEDDING, COLUMNS} for names in FEATURES))
-"""The features that this version knows."""
+"""The features that this version knows: a new log has them all."""
+WITHOUT_EMBEDDING = Features(*(names - {EMBEDDING} for names in KNOWN_FEATURES))
+"""The features of a new log whose creator lets no small transactions travel in their entries."""
 
 
 def topic_gone(what: str, topic_id: str, **values: object) -> NotFoundError:
@@ -297,6 +297,10 @@ class LogState(msgspec.Struct, frozen=True):
             undecided = (including if is_undecided else excluding)(undecided, name)
         ids = put(self.transactional_ids, name, known)
         return replace(self, transactional_ids=ids, owners=owners, undecided=undecided)
+
+    def lacks(self, feature: str) -> bool:
+        """Return whether the log's readers need not know a feature. A log without an entry lacks none: the first entry names them all."""
+        return self.entry >= 0 and feature not in self.features.reader
 
     def may_begin(self, producer_id: int) -> bool:
         """Return whether a producer without a transactional id that the log does not remember may append its first record.

@@ -34,7 +34,7 @@ from txnformat.core.intents import (
 )
 from txnformat.core.lifecycle.idle import PRODUCER_RETENTION_MS, TRANSACTIONAL_ID_RETENTION_MS
 from txnformat.core.operations import Upgrade
-from txnformat.core.state import EMBEDDING_FEATURES, FEATURES, LogState, check_features
+from txnformat.core.state import KNOWN_FEATURES, WITHOUT_EMBEDDING, LogState, check_features
 from txnformat.errors import (
     CommitStateUnknownError,
     ConflictError,
@@ -274,7 +274,7 @@ def _first_entry(view: View, settings: CommitSettings) -> Steps[View]:
     """Write entry 0, the initial features, unless it is there."""
     times: Times = yield ReadClock()
     intent, write_id = (yield DrawId()), (yield DrawId())
-    features = EMBEDDING_FEATURES if settings.embedding else FEATURES
+    features = KNOWN_FEATURES if settings.embedding else WITHOUT_EMBEDDING
     reader, writer, maintenance = (tuple(sorted(names)) for names in features)
     entry = CommitEntry(
         entry=0,

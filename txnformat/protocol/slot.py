@@ -1,4 +1,4 @@
-"""Creating one slot, with the three outcomes that there are: ours, lost, unknown. Steps without IO.
+"""Creating one slot: ours, lost, gone (it was truncated), refused, or unknown. Steps without IO.
 
 Stores and their clients repeat a conditional PUT after a lost answer and then report a conflict for the
 caller's own success. So an attempt is exactly one request, every repeat sends the same bytes to the same key,

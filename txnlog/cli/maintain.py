@@ -174,7 +174,7 @@ def everything(
 ) -> None:
     """Do everything that keeps the log small, by its policy: timeouts, seal, expire, retention, once an hour marks of subscriptions and compaction, once in 24 hours vacuum, and once in 6 hours truncation if the log has an age for it.
 
-    Any number of processes may do this at the same time. A task that removes something is skipped in a log that needs `txnlog upgrade` first.
+    Any number of processes may do this at the same time. A task that removes something is skipped in a log of an older version that needs `txnlog upgrade` first.
     Exit code 6 when something of a topic is damaged: records of the other topics are removed and compacted nevertheless.
     With --dry-run each task shows what it would do to the log as it is, without the effects of the tasks before it; tables are not made.
     """
@@ -332,7 +332,7 @@ def subscriptions(place: Place, as_json: bool) -> None:
 def retention(place: Place, dry_run: bool, as_json: bool) -> None:
     """Remove the oldest records of topics, as their settings retention.ms and retention.bytes say.
 
-    The log needs `txnlog upgrade` once before. Exit code 6 when something of a topic is damaged: records of the others are removed nevertheless.
+    A log of an older version needs `txnlog upgrade` once before. Exit code 6 when something of a topic is damaged: records of the others are removed nevertheless.
     """
     report = _report("retention", place, as_json, dry_run=dry_run)
     if report is None:
@@ -352,7 +352,7 @@ def retention(place: Place, dry_run: bool, as_json: bool) -> None:
 def erasures(place: Place, as_json: bool) -> None:
     """Complete the erasures of which vacuums have deleted everything, and say what the others lack.
 
-    The log needs `txnlog upgrade` once before.
+    A log of an older version needs `txnlog upgrade` once before.
     """
     report = _report("erasures", place, as_json)
     if report is None:
@@ -389,7 +389,7 @@ def vacuum(
 
     That is what removed records left, lists that newer ones replace, uploads that never became part of the log, and old
     snapshots. It takes two runs, the grace apart: the first condemns, the second deletes. Run the command every day; it may run in several places at
-    once. Objects that txnlog did not make stay. The log needs `txnlog upgrade` once before.
+    once. Objects that txnlog did not make stay. A log of an older version needs `txnlog upgrade` once before.
     """
     with progress(wanted=not as_json) as advance, place.open() as log:
 
@@ -438,7 +438,7 @@ def truncate(place: Place, older_than: datetime.timedelta, dry_run: bool, as_jso
     """Let old commit entries go. No record goes with them, and history, outcomes and versions stay readable: bundles have them.
 
     It takes two runs, an hour apart: the first writes a boundary, the second deletes the entries below it. Run the command every day; it may run in
-    several places at once. The log needs `txnlog upgrade` once before.
+    several places at once. A log of an older version needs `txnlog upgrade` once before.
     """
     with progress(wanted=not as_json) as advance, place.open() as log:
 
@@ -505,7 +505,7 @@ def compact(
     """Write small files of old records together, in all topics or in TOPIC. Of topics with cleanup.policy=compact, keep only the latest record of each key.
 
     Readers see what they saw before, with fewer requests, but for the records of keys that have later ones. The command seals first. The old
-    files stay until a vacuum. The log needs `txnlog upgrade` once before.
+    files stay until a vacuum. A log of an older version needs `txnlog upgrade` once before.
     """
     given = {name: value for name, value in settings.items() if value is not None}
     with progress(wanted=not as_json) as advance:

@@ -286,7 +286,7 @@ settings_option = click.option(
     multiple=True,
     metavar="NAME=VALUE",
     callback=_settings,
-    help="A setting, as in retention.ms=7d; repeat the option. The log needs `txnlog upgrade` once before.",
+    help="A setting, as in retention.ms=7d; repeat the option. A log of an older version needs `txnlog upgrade` once before.",
 )
 
 

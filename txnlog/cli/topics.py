@@ -148,7 +148,7 @@ class _DurationOrOff(Duration):
     help="Let `txnlog maintain all` delete commit entries that are older: 7d, 30d, at least 7d; off: they stay, as at first.",
 )
 def alter_log(place: Place, truncate_older_than: datetime.timedelta | None, as_json: bool) -> None:
-    """Set what is of the whole log. It needs `txnlog upgrade` once before."""
+    """Set what is of the whole log. A log of an older version needs `txnlog upgrade` once before."""
     with place.open() as log:
         age_ms = log.alter(truncate_older_than=truncate_older_than).truncate_older_than_ms
     if as_json:
@@ -273,9 +273,9 @@ def _show(description: LogDescription) -> None:
     help="Allow as well that columns of topics are renamed and dropped.",
 )
 def upgrade(place: Place, embedding: bool, columns: bool, as_json: bool) -> None:
-    """Allow that records are removed from the log (delete-records), and that files are written anew (compact).
+    """Allow in a log of an older version that records are removed (delete-records), and that files are written anew (compact).
 
-    From then on, older versions of txnlog can neither read nor write this log: upgrade txnlog first in every process that uses it.
+    A log that this version has created allows it from the start. From then on, older versions of txnlog can neither read nor write this log: upgrade txnlog first in every process that uses it.
     """
     with place.open() as log:
         upgraded = log.upgrade(embedding=embedding, columns=columns)

@@ -192,7 +192,7 @@ class TopicClient(Client):
         if not missing:
             return []
         made = self.create(*missing[0], self.new_id())
-        if made.settings and LIFECYCLE not in state.features.reader:
+        if made.settings and state.lacks(LIFECYCLE):
             return [EnableFeatures(self.features)]
         return [made]
 

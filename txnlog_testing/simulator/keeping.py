@@ -191,7 +191,7 @@ class Keeper:
         self.world.hits[f"{name} {told}"] += 1
 
     def _after_upgrade(self, job: Callable[[SimCommitter], None], committer: SimCommitter) -> None:
-        if LIFECYCLE not in committer.refresh().features.reader:
+        if committer.refresh().lacks(LIFECYCLE):
             committer.commit(committer.intend(EnableFeatures(self.features)))
         job(committer)
 

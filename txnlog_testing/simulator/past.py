@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from functools import cache
+from collections.abc import Iterable
+from functools import cache, partial
 from typing import NamedTuple
 
 from txnformat import keys
@@ -20,7 +21,7 @@ from txnformat.errors import InternalError
 from txnformat.protocol.tail import bundle_key_of
 from txnlog_testing.simulator.store import EPOCH_MS
 
-__all__ = ["LONG_PAST", "SHORT_PAST", "Past", "empty_log", "past_of"]
+__all__ = ["LONG_PAST", "SHORT_PAST", "Past", "empty_log", "older_first_entry", "past_of"]
 
 LONG_PAST = INTENT_WINDOW_ENTRIES + 98
 """Entries of a past in which the window of intent ids has begun to slide. Its last hundred is nearly complete: some of the histories write its bundle."""
@@ -43,9 +44,25 @@ class Past(NamedTuple):
 
 def empty_log(rng: random.Random) -> tuple[bytes, LogState]:
     """Return the format object of a new log, and its state before entry 0."""
-    log_id = f"{rng.getrandbits(32):08x}-0000-4000-8000-{rng.getrandbits(48):012x}"
+    log_id = _new_id(rng)
     data = encode_json({"format": 1, "log_id": log_id})
     return data, LogState(log_id=log_id, entry_sha256=sha256_hex(data))
+
+
+def older_first_entry(
+    empty: LogState, rng: random.Random, time_ms: int, features: Iterable[str] = ()
+) -> tuple[CommitEntry, bytes]:
+    """Return the first entry of a log of an older version, which has ``base-1`` and the given features alone, and its bytes."""
+    reader, writer, maintenance = (tuple(sorted(names.union(features))) for names in FEATURES)
+    entry = CommitEntry(
+        entry=0, log_id=empty.log_id, write_id=_new_id(rng), previous=empty.entry_sha256, timestamp_ms=time_ms,
+        engine="past", intents=(_new_id(rng),), operations=(Upgrade(reader, writer, maintenance),),
+    )  # fmt: skip
+    return entry, encode_entry(entry)
+
+
+def _new_id(rng: random.Random) -> str:
+    return f"{rng.getrandbits(32):08x}-0000-4000-8000-{rng.getrandbits(48):012x}"
 
 
 @cache
@@ -64,16 +81,9 @@ def past_of(length: int) -> Past:
         entries.append((entry, data))
         states.append(state)
 
-    def new_id() -> str:
-        return f"{rng.getrandbits(32):08x}-0000-4000-8000-{rng.getrandbits(48):012x}"
+    new_id = partial(_new_id, rng)
 
-    reader, writer, maintenance = (tuple(sorted(names)) for names in FEATURES)
-    features = Upgrade(reader, writer, maintenance)
-    first = CommitEntry(
-        entry=0, log_id=empty.log_id, write_id=new_id(), previous=empty.entry_sha256, timestamp_ms=time_ms,
-        engine="past", intents=(new_id(),), operations=(features,),
-    )  # fmt: skip
-    land(first, encode_entry(first))
+    land(*older_first_entry(empty, rng, time_ms))
     stale = [Intent(new_id(), 1 + index, AllocateIds("past", 1)) for index in range(6)]
     for index in range(length):
         time_ms += 100

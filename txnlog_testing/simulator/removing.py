@@ -48,8 +48,8 @@ class RemovingClient(Client):
     """Reads what was sealed, without faults: what a trim counts is no part of what is simulated."""
 
     def plan(self, state: LogState) -> list[Action]:
-        """Return one removal, or none; first of all the upgrade that allows them."""
-        if LIFECYCLE not in state.features.reader:
+        """Return one removal, or none; in an older log first of all the upgrade that allows them."""
+        if state.lacks(LIFECYCLE):
             return [EnableFeatures((LIFECYCLE,))]
         choice = self.rng.random()
         if choice < 0.3:

@@ -13,8 +13,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from txnformat import keys
+from txnformat.core.entry import sha256_hex
+from txnformat.core.fold import apply
 from txnformat.core.intents import Intent
-from txnformat.core.state import EMBEDDING, LIFECYCLE
+from txnformat.core.state import EMBEDDING, LIFECYCLE, LogState
 from txnformat.protocol.commit import CommitSettings
 from txnformat.protocol.view import View
 from txnformat.reading.sealed import SidecarCache
@@ -48,8 +50,9 @@ from txnlog_testing.simulator.keeping import (
 from txnlog_testing.simulator.ledgers.ledger import Ledger
 from txnlog_testing.simulator.ledgers.rewrites import RewriteLedger
 from txnlog_testing.simulator.oracle import Oracle
-from txnlog_testing.simulator.past import LONG_PAST, SHORT_PAST, Past, empty_log, past_of
+from txnlog_testing.simulator.past import LONG_PAST, SHORT_PAST, Past, empty_log, older_first_entry, past_of
 from txnlog_testing.simulator.removing import REMOVAL_HITS, RemovingClient
+from txnlog_testing.simulator.store import EPOCH_MS
 from txnlog_testing.simulator.transactions import (
     TIMEOUTS,
     CleaningClient,
@@ -73,6 +76,7 @@ REQUIRED_HITS = frozenset(
     {
         *(f"fault {kind}" for kind in FaultKind),
         "answer clock-skew",
+        "begins as an older log",
         "answer commit-contention",
         "answer invalid-alter",
         "answer log-time-ahead",
@@ -186,6 +190,8 @@ class _Simulation:
         """Features of topics with settings. In one half of the histories with upkeep, clients embed small files in their entries."""
         self._embedding = random.Random(f"embedding {seed}")  # its own: the rest of a history stays as it is
         self.embedding = self._chosen_embedding()
+        self.is_older = self.embedding == "later" or self._embedding.random() < 0.3
+        """Whether an older version has created the log, which an upgrade has to allow removals in."""
         self.runs_ahead = seed % 16 == 9
         """Whether a clock goes wrong by years where it is the store's time."""
         self.has_snapshots = True
@@ -198,14 +204,9 @@ class _Simulation:
         self.oracle.senders = self.world.senders
         self.world.store.put(keys.FORMAT_KEY, format_data)
         if past is not None:
-            for (entry, data), state in zip(past.entries, past.states, strict=True):
-                self.oracle.adopt(entry, state)
-                self.world.store.put(keys.entry_key(entry.entry), data)
-            # Without the snapshots a client that opens the log goes through its bundles.
-            self.has_snapshots = rng.random() < 0.7
-            for key, data in past.objects.items() if self.has_snapshots else ():
-                self.world.store.put(key, data)
-            self._put_bundles(past)
+            self._take_over(past)
+        elif self.is_older:
+            self._begin_older(empty)
         # Groups need several entries in a row, and calm.
         rates: tuple[float, ...] = (0.0, 0.0, 0.02, 0.08) if self.has_groups else (0.0, 0.02, 0.08, 0.2)
         rates = (0.0, 0.01, 0.03) if self.has_upkeep or self.is_truncated else rates
@@ -225,7 +226,7 @@ class _Simulation:
         self._start_processes(past.stale if past else ())
 
     def _chosen_embedding(self) -> str:
-        """Return when the log embeds: from its first entry on; later, when an upgrade allows it; or mixed: that depends on which process writes the first entry.
+        """Return when the log embeds: from its first entry on; later, when an upgrade of an older log allows it; or mixed: that depends on which process writes the first entry.
 
         Half of the histories with upkeep never embed.
         """
@@ -236,6 +237,25 @@ class _Simulation:
     def _embeds(self) -> bool:
         """Return whether the next process asks for embedding if it writes the log's first entry."""
         return self.embedding == "on" or (self.embedding == "mixed" and self._embedding.random() < 0.5)
+
+    def _take_over(self, past: Past) -> None:
+        """Store what the past has left."""
+        for (entry, data), state in zip(past.entries, past.states, strict=True):
+            self.oracle.adopt(entry, state)
+            self.world.store.put(keys.entry_key(entry.entry), data)
+        # Without the snapshots a client that opens the log goes through its bundles.
+        self.has_snapshots = self.world.rng.random() < 0.7
+        for key, data in past.objects.items() if self.has_snapshots else ():
+            self.world.store.put(key, data)
+        self._put_bundles(past)
+
+    def _begin_older(self, empty: LogState) -> None:
+        """Store the first entry of an older version."""
+        features = (EMBEDDING,) * self._embeds()
+        entry, data = older_first_entry(empty, self._embedding, EPOCH_MS, features)
+        self.oracle.adopt(entry, apply(empty, entry, sha256_hex(data)))
+        self.world.store.put(keys.entry_key(0), data)
+        self.world.hits["begins as an older log"] += 1
 
     def _put_bundles(self, past: Past) -> None:
         """Store the bundles of the past: some of them missing, cut, changed, or those of other entries."""

@@ -54,7 +54,7 @@ INSERT INTO problems SELECT '5: an operation of a later version', name FROM oper
     'commit_offsets', 'delete_group', 'create_subscription', 'delete_subscription', 'ack');
 INSERT INTO problems SELECT '9: a feature that readers need', f FROM (
     SELECT unnest(from_json(op->'reader', '["VARCHAR"]')) AS f FROM operations WHERE name = 'upgrade')
-WHERE f NOT IN ('base-1', 'lifecycle-1', 'embedding-1');
+WHERE f NOT IN ('base-1', 'lifecycle-1', 'embedding-1', 'columns-1');
 INSERT INTO problems SELECT '5.3: an outcome or a cause of a later version', 'entry ' || entry FROM operations
 WHERE name = 'end_txn' AND (op->>'outcome' NOT IN ('commit', 'abort') OR op->>'cause' NOT IN ('producer', 'timeout', 'operator'));
 

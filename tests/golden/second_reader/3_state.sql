@@ -12,13 +12,34 @@ CREATE TABLE topics AS
 SELECT c->>'topic_id' AS topic_id, c->>'name' AS name, c->>'directory' AS directory, c->>'timestamp_column' AS timestamp_column, c->'fields' AS fields
 FROM (SELECT unnest((state->'topics')::JSON[])->'create' AS c FROM snapshot UNION ALL SELECT op FROM later WHERE name = 'create_topic')
 WHERE c->>'topic_id' NOT IN (SELECT op->>'topic_id' FROM later WHERE name = 'delete_topic');
+-- `said`: what the version's operation says of places; null or empty: nothing.
 CREATE TABLE schemas AS
-SELECT topic_id, 0 AS schema_id, fields FROM topics
+SELECT topic_id, 0 AS schema_id, fields, NULL::BIGINT[] AS said FROM topics
 UNION ALL
-SELECT t->'create'->>'topic_id', generate_subscripts(versions, 1), unnest(versions)
-FROM (SELECT t, (t->'schemas')::JSON[] AS versions FROM (SELECT unnest((state->'topics')::JSON[]) AS t FROM snapshot))
+SELECT topic_id, v, versions[v], places[v]
+FROM (SELECT *, unnest(generate_series(1, len(versions))) AS v FROM (
+    SELECT t->'create'->>'topic_id' AS topic_id, (t->'schemas')::JSON[] AS versions, (t->'places')::BIGINT[][] AS places
+    FROM (SELECT unnest((state->'topics')::JSON[]) AS t FROM snapshot)))
 UNION ALL
-SELECT op->>'topic_id', (op->>'schema_id')::INT, op->'fields' FROM later WHERE name = 'alter_topic' AND json_type(op->'fields') = 'ARRAY';
+SELECT op->>'topic_id', (op->>'schema_id')::INT, op->'fields', (op->'places')::BIGINT[] FROM later
+WHERE name = 'alter_topic' AND json_type(op->'fields') = 'ARRAY';
+
+-- Places (5.4): the columns of each version by their identity. `next`: the first place that no version so far has had.
+CREATE TABLE version_places AS
+WITH RECURSIVE placed AS (
+    SELECT topic_id, schema_id, fields, range(json_array_length(fields)::BIGINT) AS places, json_array_length(fields)::BIGINT AS next
+    FROM schemas WHERE schema_id = 0
+    UNION ALL
+    SELECT topic_id, schema_id, fields, places, greatest(next, list_max(places) + 1) FROM (
+        SELECT s.topic_id, s.schema_id, s.fields, p.next, CASE WHEN len(s.said) > 0 THEN s.said
+            ELSE p.places || range(p.next, p.next + json_array_length(s.fields)::BIGINT - len(p.places)) END AS places
+        FROM placed p JOIN schemas s ON s.topic_id = p.topic_id AND s.schema_id = p.schema_id + 1)
+)
+SELECT topic_id, schema_id, fields, places FROM placed;
+INSERT INTO problems SELECT '5.4: each column has a place', topic_id || ' version ' || schema_id FROM version_places
+WHERE json_array_length(fields) <> len(places) OR places <> list_sort(list_distinct(places));
+CREATE TABLE placed_columns AS
+SELECT topic_id, schema_id, unnest(generate_series(1, len(places))) AS i, unnest(places) AS place, unnest(fields::JSON[])->>'name' AS name FROM version_places;
 
 -- Partitions of the snapshot.
 CREATE TABLE old_partitions AS

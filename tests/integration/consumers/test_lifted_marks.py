@@ -152,7 +152,6 @@ def test_pinned_records_go_once_nothing_is_left_to_read() -> None:
     """Without the lift the pin would hold for ever: no record comes that an acknowledgement could name."""
     clock = QuickClock()
     log = TxnLog.create(MemoryStore(clock), clock=clock)
-    log.upgrade()
     log.create_topic("raw", rows(1).schema, settings={"retention.ms": 3_600_000, "retention.pinned.ms": -1})
     log.subscriptions.create("raw", "work")
     aborted(log, 1, 2)

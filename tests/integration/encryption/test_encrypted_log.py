@@ -39,7 +39,6 @@ from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
 def test_no_object_of_a_log_shows_what_was_written(root: Path, log: TxnLog, options: dict[str, str]) -> None:
     """Rows in entries and in files, groups, seals, compacted files, erasures, snapshots, batch tables: all of it."""
-    log.upgrade()
     log.rotate_key()
     for first in range(0, 20, 2):
         send(log, first, 2)

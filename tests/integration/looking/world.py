@@ -32,7 +32,6 @@ class World:
         self.clock = ManualClock()
         self.store = MemoryStore(self.clock, f"looked-at-{next(_numbers)}")
         self.log = TxnLog.create(self.store, clock=self.clock)
-        self.log.upgrade()
         self.log.create_topic("a", SCHEMA, partitions=2)
         self.log.create_topic("b", SCHEMA)
         self.seen: dict[int, list[PartitionOffsets]] = {}

@@ -22,7 +22,6 @@ def rows(*numbers: int) -> pa.Table:
 
 def log_on(store: Any, *, embedding: bool = True, **topic: Any) -> TxnLog:
     log = TxnLog.create(store, embedding=embedding)
-    log.upgrade()
     for name in ("t", "u"):
         log.create_topic(name, SCHEMA, partitions=3, **topic)
     return log

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from tests.integration.producers.embedded_logs import ALL, SCHEMA, copy_of, log_on, rows, seen, write
+from tests.older_logs import older_log
 from txnformat import keys
 from txnformat.client import committer
 from txnformat.core.entry import decode_entry
 from txnformat.core.intents import AllocateIds, SpillExtents
+from txnformat.core.state import FEATURES, WITHOUT_EMBEDDING
 from txnformat.errors import CommitStateUnknownError, ConflictError, CorruptDataError
 from txnformat.protocol import commit as commit_steps
 from txnformat.protocol import unembedding
@@ -295,14 +297,15 @@ def test_a_log_embeds_from_its_first_entry_on(how: Any, embedding: bool | None) 
     assert [one["n"] for one in TxnLog.open(store).read("t").read_all().to_pylist()] == [1]
 
 
-def test_a_log_that_does_not_embed_can_be_read_by_versions_before() -> None:
+@pytest.mark.parametrize("is_older", [False, True])
+def test_a_log_that_does_not_embed_does_so_once_it_is_upgraded(is_older: bool) -> None:
     store = MemoryStore()
-    log = TxnLog.create(store, embedding=False)
+    log = older_log(store) if is_older else TxnLog.create(store, embedding=False)
     log.create_topic("t", SCHEMA)
     with Producer(log) as producer:
         producer.send("t", rows(1))
     assert len(data_keys(store)) == 1
-    assert {name for names in log.state.features for name in names} == {"base-1"}
+    assert log.state.features == (FEATURES if is_older else WITHOUT_EMBEDDING)
     assert log.upgrade(embedding=True)
     with Producer(log) as producer:
         producer.send("t", rows(2))
@@ -312,7 +315,7 @@ def test_a_log_that_does_not_embed_can_be_read_by_versions_before() -> None:
 
 @pytest.mark.parametrize("embedding", [True, False])
 def test_a_log_of_another_creator_that_says_otherwise_is_refused(embedding: bool) -> None:
-    """The caller's log would upload each small file, or could not be read by the versions that it is for."""
+    """The caller's log would upload each small file, or show rows to accounts that may read the chain alone."""
     store = MemoryStore()
     armed = [True]
 
@@ -331,7 +334,6 @@ def test_a_log_of_another_creator_that_says_otherwise_is_refused(embedding: bool
 def test_records_that_wait_while_their_topic_grows_find_their_partitions() -> None:
     store = MemoryStore()
     log = TxnLog.create(store)
-    log.upgrade(embedding=True)
     log.create_topic("t", SCHEMA, partitions=1, key_columns=["n"])
     other = TxnLog.open(store)
     with Producer(log, "p") as producer, producer.transaction() as txn:

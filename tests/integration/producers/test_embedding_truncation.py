@@ -27,7 +27,6 @@ def old_log(*, seals: bool) -> tuple[ManualClock, MemoryStore, TxnLog]:
     clock = ManualClock()
     store = MemoryStore(clock)
     log = TxnLog.create(FarStore(store), clock=clock)
-    log.upgrade(embedding=True)
     log.create_topic("t", SCHEMA)
     with Producer(log, "p") as producer:
         for number in range(250):
@@ -71,7 +70,6 @@ def test_a_transaction_that_stays_prepared_keeps_no_entry_from_a_truncation(outc
     clock = ManualClock()
     store = MemoryStore(clock)
     log = TxnLog.create(store, clock=clock)
-    log.upgrade()
     log.create_topic("t", SCHEMA)
     held = Producer(log, "held", buffer="inline")
     held.init()

@@ -36,8 +36,9 @@ class RandomLog:
     def __init__(self, root: Path, seed: int, *, embedding: bool) -> None:
         self.random = random.Random(seed)
         self.log = TxnLog.create(root, embedding=embedding, max_transaction_timeout_ms=86_400_000)
-        self.log.upgrade(embedding=embedding)
         self.count = 0
+        self.names: dict[str, str | None] = {}
+        """What became of names of columns of the topic wide; None: the column was dropped."""
         compact = {"cleanup.policy": "compact", "tombstone.column": "value"}
         self.log.create_topic("orders", ORDERS, partitions=2, key_columns=["customer"])
         self.log.create_topic("wide", WIDE, timestamp_column="local", settings={"embed": "false"})
@@ -112,7 +113,8 @@ class RandomLog:
             },
         }
         for _ in range(draw.randint(1, 3)):
-            yield {name: self._maybe(value) for name, value in values.items()}
+            row = {self.names.get(name, name): self._maybe(value) for name, value in values.items()}
+            yield {name: value for name, value in row.items() if name is not None}
 
     def _send(self, producer: Producer, *, sure: str | None = None) -> None:
         rows = {"orders": self._orders, "wide": self._wide, "keys": self._keys, "brief": self._brief}
@@ -196,6 +198,12 @@ class RandomLog:
             widen={"id": pa.int64(), "amount": pa.decimal128(20, 4), "ratio": pa.float64()},
         )  # fmt: skip
         self.log.alter_topic("brief", add_columns=[pa.field("later", pa.struct([("x", pa.int8())]))])
+
+    def rename_columns(self) -> None:
+        """Other names, also of the time; a column that goes, its name for another one, and a new one under a name that was free."""
+        self.log.alter_topic("wide", rename={"local": "at", "text": "words"}, drop=["i8"])
+        self.log.alter_topic("wide", rename={"i16": "i8"}, add_columns=[pa.field("text", pa.int64())])
+        self.names = {"local": "at", "text": "words", "i8": None, "i16": "i8"}
 
     def delete_brief(self, *, again: bool) -> None:
         self.log.delete_topic("brief", force=[token.transactional_id for token in self.prepared])

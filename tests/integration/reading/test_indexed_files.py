@@ -21,7 +21,6 @@ BLOOM = "compact.bloom.columns"
 
 def made(**settings: Any) -> TxnLog:
     log = TxnLog.create(MemoryStore(), embedding=False)
-    log.upgrade()
     log.create_topic("t", SCHEMA, partitions=2, settings={BLOOM: "k, n"})
     with Producer(log) as producer:
         for start in range(0, 3_000, 500):
@@ -96,7 +95,6 @@ def test_a_filter_has_the_size_of_what_is_in_the_file() -> None:
 
 def test_a_column_that_gets_a_type_without_filters_later_is_refused() -> None:
     with TxnLog.create(MemoryStore(), embedding=False) as log:
-        log.upgrade()
         log.create_topic("t", pa.schema([("small", pa.float32()), ("n", pa.int32())]), settings={BLOOM: "n"})
         with pytest.raises(InvalidInputError, match="of type float") as caught:
             log.alter_topic("t", settings={BLOOM: "n,small"})

@@ -9,7 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.older_logs import older_log
 from txnformat.core import state
+from txnformat.core.state import EMBEDDING
 from txnformat.reading import dataset
 from txnformat.store.memory import MemoryStore
 from txnlog import ConflictError, Consumer, InvalidInputError, Producer, TxnLog, UnsupportedFeatureError
@@ -78,7 +80,6 @@ AFTER: dict[str, Callable[[TxnLog], object]] = {
 @pytest.fixture(params=PLACES)
 def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TxnLog]:
     log = TxnLog.create(tmp_path / "log", embedding=True)
-    log.upgrade(embedding=True, columns=True)
     log.create_topic("t", SCHEMA)
     PLACES[request.param](log)
     yield log
@@ -140,7 +141,6 @@ def test_a_consumer_that_reads_again_has_the_columns_of_now(log: TxnLog) -> None
 def test_a_batch_of_a_consumer_has_no_two_columns_of_one_name() -> None:
     """Of one partition records are planned already when the column is dropped; those of the other one come in a batch of their own."""
     log = TxnLog.create(MemoryStore())
-    log.upgrade(columns=True)
     log.create_topic("t", pa.schema([("id", pa.int64()), ("note", pa.string())]), partitions=2)
     for partition in range(2):
         with Producer(log) as producer:
@@ -207,7 +207,6 @@ def test_a_snapshot_from_before_keeps_its_names_and_says_what_a_compaction_took(
 @pytest.fixture
 def plain() -> Iterator[TxnLog]:
     log = TxnLog.create(MemoryStore())
-    log.upgrade(columns=True)
     log.create_topic("t", SCHEMA, partitions=2, key_columns=["id"])
     yield log
     report = log.verify(deep=True)
@@ -331,7 +330,6 @@ def test_an_erasure_whose_condition_is_about_another_column_by_now_stops(plain: 
 
 def test_the_time_of_records_is_their_column_whatever_that_is_called() -> None:
     log = TxnLog.create(MemoryStore(), embedding=True)
-    log.upgrade(embedding=True, columns=True)
     log.create_topic(
         "t", pa.schema([("n", pa.int64()), ("at", pa.timestamp("us", "UTC"))]), timestamp_column="at"
     )
@@ -352,8 +350,8 @@ def test_the_time_of_records_is_their_column_whatever_that_is_called() -> None:
     log.close()
 
 
-def test_names_do_not_change_before_the_log_is_upgraded() -> None:
-    log = TxnLog.create(MemoryStore())
+def test_names_do_not_change_before_an_older_log_is_upgraded() -> None:
+    log = older_log(MemoryStore(), EMBEDDING)
     log.create_topic("t", SCHEMA)
     with pytest.raises(UnsupportedFeatureError) as caught:
         log.alter_topic("t", drop=["note"])
@@ -390,7 +388,6 @@ def test_a_dataset_does_not_take_any_number_of_renamed_files_into_memory(
     monkeypatch.setattr(dataset, "RENAMED_BYTES_MAX", 100)
     store = CountingStore(MemoryStore())
     log = TxnLog.create(store)
-    log.upgrade(columns=True)
     log.create_topic("t", SCHEMA)
     send(log, [{"id": n, "note": "old", "x": n} for n in range(10)], embed_bytes=0)
     log.alter_topic("t", rename={"x": "y"})

@@ -95,6 +95,8 @@ def test_seeded_histories_read_the_same(tmp_path: Path, seed: int) -> None:
                 history.grow_topics()
             if step == 20:
                 history.delete_brief(again=True)
+            if step == 28:
+                history.rename_columns()
         history.spill()
         assert_same(root, snapshots=(True,))
         history.end_held()

@@ -226,7 +226,6 @@ def test_a_compaction_fetches_each_small_file_once(far: bool, seal_after: int | 
     store = counted(far)
     numbers = fill(store, FILES, 4, seal_after=seal_after)
     with TxnLog.open(store) as log:
-        log.upgrade()
         with store.measure() as measured:
             (found,) = log.compact("t", min_lag_ms=0)
         assert (found.files_before, found.files) == (FILES, 1)
@@ -254,7 +253,6 @@ def test_a_compaction_keeps_a_bounded_number_of_small_files(monkeypatch: pytest.
 
     monkeypatch.setattr(compacting, "OpenFiles", Watched)
     with TxnLog.open(store) as log:
-        log.upgrade()
         with store.measure() as measured:
             log.compact("t", min_lag_ms=0)
         assert 50_000 < max(most) <= 60_000

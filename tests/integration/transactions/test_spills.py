@@ -45,7 +45,6 @@ def test_state_and_snapshots_stay_bounded_behind_a_prepared_transaction() -> Non
     """50,000 batches in 2,000 transactions, half of them aborted, behind one that nobody decides."""
     bound = 1_000
     log = TxnLog.create(MemoryStore(), settings=CommitSettings(seal_extents=bound))
-    log.upgrade()
     created = log.create_topic("t", NUMBERS).created
     key = TopicPartition(created.topic_id, 0)
     commit = log.committer.commit
@@ -115,7 +114,6 @@ class Held:
         self.clock = ManualClock() if store is None else SystemClock()
         self.store = store or MemoryStore(self.clock)
         log = self.log = TxnLog.create(self.store, clock=self.clock)
-        log.upgrade()
         log.create_topic("t", NUMBERS)
         self.committed: list[int] = [-3, -2]
         """Without those of the prepared transaction."""

@@ -51,7 +51,6 @@ class CutWorld:
         self.rows: Places = {("t", 0): [], ("t", 1): [], ("k", 0): [], ("gone", 0): []}
         self.number = 0
         log = TxnLog.create(self.store, clock=self.clock, embedding=embedding)
-        log.upgrade()
         log.create_topic("t", PEOPLE, partitions=2)
         log.create_topic(
             "k",

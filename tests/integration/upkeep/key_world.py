@@ -26,7 +26,6 @@ class Hours:
     ) -> None:
         self.clock = QuickClock()
         self.log = TxnLog.create(MemoryStore(self.clock), clock=self.clock)
-        self.log.upgrade()
         given: dict[str, Any] = {"cleanup.policy": "compact", "min.compaction.lag.ms": 0}
         given |= {name.replace("_", "."): value for name, value in settings.items()}
         self.log.create_topic("t", schema, key_columns=keys, settings=given, partitions=partitions)

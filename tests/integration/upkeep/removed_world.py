@@ -46,7 +46,6 @@ class RemovedWorld:
             self.store, clock=self.clock, embedding=embedded, max_transaction_timeout_ms=1_000 * WEEK_S
         )
         log = self.opened()
-        log.upgrade()
         policy: dict[str, int | str] = (
             {"cleanup.policy": "compact", "min.compaction.lag.ms": 0} if layout == "compacted keys" else {}
         )

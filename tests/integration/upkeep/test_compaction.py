@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.integration.clients.failing import NUMBERS, QuickClock
+from tests.older_logs import older_log
 from txnformat.core.sealing.sidecar import decode_index
 from txnformat.keys import is_runs_key, parse_index_key
 from txnformat.reading.commits import committed_between, next_end
@@ -58,7 +59,6 @@ def write(log: TxnLog, numbers: list[int], *, commit: bool = True, name: str = "
 def made(store: Any = None, **values: Any) -> TxnLog:
     log = TxnLog.create(MemoryStore() if store is None else store, **values)
     log.create_topic("t", NUMBERS, partitions=2)
-    log.upgrade()
     return log
 
 
@@ -163,9 +163,9 @@ def test_what_is_not_there_is_refused() -> None:
         made().compact("t", [2])
 
 
-def test_a_log_must_be_upgraded_first() -> None:
+def test_an_older_log_must_be_upgraded_first() -> None:
     with pytest.raises(UnsupportedFeatureError) as caught:
-        TxnLog.create(MemoryStore()).compact()
+        older_log(MemoryStore()).compact()
     assert caught.value.kind == "upgrade-required"
 
 
@@ -383,7 +383,6 @@ def test_a_topic_that_has_changed_is_compacted_to_its_newest_columns() -> None:
 def test_large_rows_are_written_into_files_without_compression(monkeypatch: pytest.MonkeyPatch) -> None:
     log = TxnLog.create(MemoryStore(), embedding=False)
     log.create_topic("t", pa.schema([("n", pa.int64()), ("text", pa.string())]))
-    log.upgrade()
     monkeypatch.setattr("txnformat.reading.compacting.ROW_GROUP_BYTES", 3_000)
     with Producer(log) as producer:
         for number in range(30):

@@ -24,7 +24,6 @@ GRACE = datetime.timedelta(hours=2)
 def made(store: MemoryStore | None = None, **values: Any) -> TxnLog:
     log = TxnLog.create(MemoryStore() if store is None else store, **values)
     log.create_topic("t", NUMBERS, partitions=2)
-    log.upgrade()
     return log
 
 
@@ -90,7 +89,6 @@ def test_what_was_compacted_or_removed_between_two_steps_is_left_alone() -> None
 @pytest.mark.parametrize("deleted", ["a", "b"])
 def test_a_topic_that_is_deleted_meanwhile_does_not_keep_the_others_from_it(deleted: str) -> None:
     log = TxnLog.create(MemoryStore())
-    log.upgrade()
     for name in ("a", "b", "c"):
         log.create_topic(name, NUMBERS)
         with Producer(log) as producer:
@@ -187,7 +185,6 @@ def test_a_snapshot_whose_topic_changes_and_is_compacted_reads_on(change: dict[s
     """Its records get the newest version of the schema; it reads them by its own. What is younger may not even fit into it."""
     small = pa.schema([("n", pa.int16())])
     log = TxnLog.create(MemoryStore())
-    log.upgrade()
     log.create_topic("t", small)
 
     def append(*numbers: int) -> None:

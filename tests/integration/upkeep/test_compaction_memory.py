@@ -17,7 +17,6 @@ def _high_water(commits: int) -> int:
     store, random = MemoryStore(), np.random.default_rng(7)
     with TxnLog.create(store) as log:
         log.create_topic("orders", SCHEMA)
-        log.upgrade()
         with Producer(log, "writer") as producer:
             for number in range(commits):
                 ids = np.arange(number * RECORDS, (number + 1) * RECORDS)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.integration.clients.failing import QuickClock
+from tests.older_logs import older_log
 from txnformat.keys import parse_entry_key
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import RequestKind
@@ -28,7 +29,6 @@ def files(root: Path, topic: str) -> int:
 def build(root: Path) -> TxnLog:
     """Make a log with topics that are written in ten small files each, one of them aborted."""
     log = TxnLog.create(root, embedding=False)
-    log.upgrade()
     log.create_topic("left", NUMBERS, settings={TARGET: -1})
     log.create_topic("written", NUMBERS)
     log.create_topic("waiting", NUMBERS, settings={LAG: 0})
@@ -116,7 +116,6 @@ def test_a_round_looks_for_what_can_be_sealed_and_listed_once_for_all_topics() -
             return None
 
         with TxnLog.create(FaultyStore(MemoryStore(), watch), embedding=False) as log:
-            log.upgrade()
             for number in range(topics):
                 log.create_topic(f"t{number}", NUMBERS)
             log.maintain("compact")
@@ -127,8 +126,8 @@ def test_a_round_looks_for_what_can_be_sealed_and_listed_once_for_all_topics() -
     assert looks(8) - looks(3) == 5, "a topic costs a look, whatever the round costs"
 
 
-def test_a_log_that_was_not_upgraded_is_not_compacted(tmp_path: Path) -> None:
-    with TxnLog.create(tmp_path, embedding=False) as log:
+def test_an_older_log_is_not_compacted(tmp_path: Path) -> None:
+    with older_log(tmp_path) as log:
         log.create_topic("t", NUMBERS)
         assert {one.task for one in log.maintain().skipped} >= {"compact"}
 
@@ -148,7 +147,6 @@ def test_compaction_again_and_again_does_not_hold_retention_up(time: str) -> Non
     """Parts that are far apart in time are not written together: else the oldest records would go with the newest."""
     clock = QuickClock()
     with TxnLog.create(MemoryStore(clock), clock=clock, embedding=False) as log:
-        log.upgrade()
         settings: dict[str, int | str] = {"retention.ms": 8 * HOUR, "retention.time": time}
         moments = pa.schema([("n", pa.int64()), ("at", pa.timestamp("ms", tz="UTC"))])
         log.create_topic("t", moments, settings=settings, timestamp_column="at")

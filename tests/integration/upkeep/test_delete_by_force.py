@@ -16,7 +16,6 @@ from txnlog import ConflictError, InvalidInputError, OffsetOutOfRangeError, Prod
 def filled() -> TxnLog:
     """Return a log with ten records in one partition."""
     log = TxnLog.create(MemoryStore())
-    log.upgrade()
     log.create_topic("t", NUMBERS)
     append(log, *range(10))
     return log

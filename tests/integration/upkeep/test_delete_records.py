@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.integration.clients.failing import ENTRY, NUMBERS, Plan, faulty, read, rows
+from tests.older_logs import older_log
 from txnformat.admin import trimming
 from txnformat.admin.trimming import DeletedRecords
 from txnformat.persistent import replace
@@ -31,11 +32,9 @@ from txnlog_testing.stores.counting import CountingStore
 from txnlog_testing.stores.faulty import Fault, FaultKind
 
 
-def filled(store: Any = None, *, upgraded: bool = True) -> TxnLog:
+def filled(store: Any = None, *, is_older: bool = False) -> TxnLog:
     """Return a log with ten records in one partition, each an append of its own."""
-    log = TxnLog.create(store or MemoryStore())
-    if upgraded:
-        log.upgrade()
+    log = older_log(MemoryStore()) if is_older else TxnLog.create(store or MemoryStore())
     log.create_topic("t", NUMBERS)
     for number in range(10):
         append(log, number)
@@ -66,8 +65,8 @@ def test_a_dry_run_changes_nothing() -> None:
     assert log.refresh().entry == before
 
 
-def test_a_log_must_be_upgraded_once() -> None:
-    log = filled(upgraded=False)
+def test_an_older_log_must_be_upgraded_once() -> None:
+    log = filled(is_older=True)
     with pytest.raises(UnsupportedFeatureError) as caught:
         log.delete_records("t", {0: 4})
     assert caught.value.kind == "upgrade-required"
@@ -319,7 +318,6 @@ def test_a_log_start_that_another_client_moves_meanwhile_is_counted_from(
 def test_a_trim_whose_answer_is_lost_is_found_or_repeated(kind: FaultKind) -> None:
     plan = Plan()
     log = faulty(plan)
-    log.upgrade()
     for number in range(6):
         append(log, number)
     log.maintain("seal")

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.integration.clients.failing import ENTRY, NUMBERS, Plan, rows
+from tests.older_logs import older_log
 from txnformat.admin.topics import TopicDeletion
 from txnformat.core.intents import CommitResult, Intent
 from txnformat.core.invariants import check_whole
@@ -35,7 +36,6 @@ from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 def filled(store: Any = None) -> TxnLog:
     """Return a log with records in two topics, a subscription and a group's position in each."""
     log = TxnLog.create(store or MemoryStore())
-    log.upgrade()
     for topic in ("t", "u"):
         log.create_topic(topic, NUMBERS, partitions=2)
         with Producer(log) as producer:
@@ -99,8 +99,8 @@ def test_a_topic_is_deleted_and_its_name_is_free() -> None:
     assert opened.verify(deep=True).ok
 
 
-def test_a_topic_that_is_not_there_and_a_log_that_is_not_upgraded() -> None:
-    log = TxnLog.create(MemoryStore())
+def test_a_topic_that_is_not_there_and_an_older_log() -> None:
+    log = older_log(MemoryStore())
     with pytest.raises(NotFoundError) as caught:
         log.delete_topic("t")
     assert caught.value.kind == "unknown-topic"

@@ -25,6 +25,7 @@ from tests.erasure.world import (
     write,
 )
 from tests.model.groups import ManualClock
+from tests.older_logs import older_log
 from txnformat import keys
 from txnformat.admin.erasure.status import ErasureStage, ErasureStatus
 from txnformat.store.memory import MemoryStore
@@ -311,11 +312,10 @@ def test_all_rows_go_when_the_caller_says_so(log: TxnLog) -> None:
     assert (canaries(log.store), names(log)) == ({}, ["later"])
 
 
-def test_unknown_topics_and_logs_that_were_not_upgraded_are_refused(log: TxnLog) -> None:
+def test_unknown_topics_and_older_logs_are_refused(log: TxnLog) -> None:
     with pytest.raises(NotFoundError, match="no such topic"):
         log.erase("x", "n = 1", requested_by="x")
-    old = TxnLog.create(MemoryStore())
-    old.create_topic("t", PEOPLE)
+    (old := older_log(MemoryStore())).create_topic("t", PEOPLE)
     with pytest.raises(UnsupportedFeatureError, match="upgrade"):
         erase(old)
 

@@ -178,7 +178,6 @@ def _keyed() -> TxnLog:
     """Return a log whose key x was written twice; an older part has the other record."""
     clock = ManualClock()
     log = TxnLog.create(MemoryStore(clock), clock=clock)
-    log.upgrade()
     log.create_topic("t", PEOPLE, key_columns=["name"], settings={"cleanup.policy": "compact"})
     for rows in ([("x", 1), ("y", 1)], [("z", 5)], [("x", 666)], [("q", 1)]):
         with Producer(log, "p", buffer="inline") as producer, producer.transaction():

@@ -10,8 +10,10 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
+from tests.older_logs import older_log
 from txnformat.core.operations import Checkpoint
 from txnformat.core.records.state import Spill
+from txnformat.core.state import EMBEDDING
 from txnformat.persistent import replace as replaced
 from txnformat.protocol import growth
 from txnformat.protocol.commit import CommitSettings
@@ -26,7 +28,7 @@ BOUND = 8
 
 
 def build(log: TxnLog, appends: int, name: str = "slow") -> None:
-    """Leave a transaction open, and append behind it."""
+    """Leave a transaction open, and append behind it. In an older log, for others spill what is there."""
     log.create_topic("t", NUMBERS, partitions=2)
     slow = Producer(log, name, buffer="inline")
     slow.init()
@@ -60,7 +62,7 @@ def test_a_log_in_good_order_has_nothing_to_say() -> None:
 
 
 def test_an_open_transaction_that_holds_extents_back_is_named(small: CommitSettings) -> None:
-    with TxnLog.create(MemoryStore(), settings=small) as log:
+    with older_log(MemoryStore(), EMBEDDING, settings=small) as log:
         build(log, 2 * BOUND)
         (one,) = growing(log.state, BOUND)
         assert (one.kind, one.topic, one.partition, one.transactional_id) == ("held-back", "t", 1, "slow")
@@ -73,7 +75,7 @@ def test_an_open_transaction_that_holds_extents_back_is_named(small: CommitSetti
 
 
 def test_a_transaction_that_hangs_is_named_by_its_producer(small: CommitSettings) -> None:
-    with TxnLog.create(MemoryStore(), settings=small) as log:
+    with older_log(MemoryStore(), EMBEDDING, settings=small) as log:
         build(log, BOUND)
         forgotten = replaced(log.state, transactional_ids={}, undecided=frozenset())
         (one,) = growing(forgotten, BOUND)
@@ -133,7 +135,7 @@ def test_a_writer_warns_with_topic_and_transaction(
     small: CommitSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "txnformat.client.committer")
-    with TxnLog.create(MemoryStore(), settings=small) as log:
+    with older_log(MemoryStore(), EMBEDDING, settings=small) as log:
         build(log, 4 * BOUND)
     found = [record.getMessage() for record in caplog.records if "grows" in record.getMessage()]
     assert found
@@ -142,7 +144,7 @@ def test_a_writer_warns_with_topic_and_transaction(
 
 
 def test_describe_shows_it(small: CommitSettings, tmp_path: Path) -> None:
-    with TxnLog.create(tmp_path, settings=small) as log:
+    with older_log(tmp_path, EMBEDDING, settings=small) as log:
         build(log, BOUND)
     shown = CliRunner().invoke(application, ["describe", "--root", str(tmp_path)])
     assert "warning: the state grows (held-back" in shown.output

@@ -231,7 +231,6 @@ def test_of_several_key_columns_each_may_be_null() -> None:
 )
 def test_settings_that_do_not_fit_the_topic_are_refused(settings: dict[str, Any], what: str) -> None:
     with TxnLog.create(MemoryStore()) as log:
-        log.upgrade()
         with pytest.raises(InvalidInputError, match=what):
             log.create_topic("t", TABLE, settings=settings)
         log.create_topic("t", TABLE)
@@ -242,15 +241,12 @@ def test_settings_that_do_not_fit_the_topic_are_refused(settings: dict[str, Any]
 
 def test_the_tombstone_column_is_no_key_and_may_be_null() -> None:
     schema = pa.schema([("k", pa.string()), pa.field("v", pa.int64(), nullable=False)])
-    with TxnLog.create(MemoryStore()) as log:
-        log.upgrade()
-        with pytest.raises(InvalidInputError, match="a key column"):
-            log.create_topic("t", schema, key_columns=["k"], settings={"tombstone.column": "k"})
+    with TxnLog.create(MemoryStore()) as log, pytest.raises(InvalidInputError, match="a key column"):
+        log.create_topic("t", schema, key_columns=["k"], settings={"tombstone.column": "k"})
 
 
 def test_a_column_that_was_added_is_null_in_older_records_and_makes_no_tombstones_of_them() -> None:
     with TxnLog.create(MemoryStore()) as log:
-        log.upgrade()
         log.create_topic("t", pa.schema([("k", pa.string())]), key_columns=["k"])
         added = pa.schema([("v", pa.int64()), ("gone", pa.bool_())])
         for columns in (added, None):

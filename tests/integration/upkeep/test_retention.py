@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.integration.clients.failing import NUMBERS, QuickClock, rows
+from tests.older_logs import older_log
 from txnformat import keys
 from txnformat.admin import trimming
 from txnformat.admin.maintenance import SkippedTask
@@ -28,7 +29,6 @@ class Hours:
     def __init__(self, hours: int = 10, **settings: int | str) -> None:
         self.clock = QuickClock()
         self.log = TxnLog.create(MemoryStore(self.clock), clock=self.clock)
-        self.log.upgrade()
         named = {name.replace("_", "."): value for name, value in settings.items()}
         self.log.create_topic("t", NUMBERS, settings=named)
         for number in range(hours):
@@ -273,8 +273,8 @@ def test_a_topic_that_is_deleted_meanwhile_fails_nothing() -> None:
     assert log.offsets("u")[0].earliest == 1
 
 
-def test_a_log_that_was_not_upgraded_is_told_and_the_rest_is_done() -> None:
-    log = TxnLog.create(MemoryStore())
+def test_an_older_log_is_told_and_the_rest_is_done() -> None:
+    log = older_log(MemoryStore())
     log.create_topic("t", NUMBERS)
     with Producer(log) as producer:
         producer.send("t", rows(1), partition=0)

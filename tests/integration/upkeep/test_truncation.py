@@ -16,6 +16,7 @@ from tests.integration.upkeep.truncation_world import (
     one_by_one,
 )
 from tests.integration.upkeep.vacuum_world import Interposed
+from tests.older_logs import older_log
 from txnformat import keys
 from txnformat.admin.truncation import Act, TruncatedKind
 from txnformat.core.entry import decode_entry, encode_entry
@@ -108,7 +109,6 @@ def test_a_log_with_less_than_two_snapshots_has_no_boundary() -> None:
     world.clock = TruncationWorld().clock
     world.store = MemoryStore(world.clock)
     log = TxnLog.create(world.store, clock=world.clock)
-    log.upgrade()
     log.create_topic("t", NUMBERS)
     world.grow(log, range(120))
     world.age()
@@ -358,8 +358,8 @@ def test_a_hundred_that_is_too_large_for_a_bundle_stays(world: TruncationWorld) 
     assert world.opened().read("t", timestamp_as_of=world.clock.now().wall_ms).read_all().num_rows > 0
 
 
-def test_it_needs_the_upgrade(world: TruncationWorld) -> None:
-    log = TxnLog.create(MemoryStore(world.clock), clock=world.clock)
+def test_an_older_log_needs_the_upgrade(world: TruncationWorld) -> None:
+    log = older_log(MemoryStore(world.clock), clock=world.clock)
     with pytest.raises(UnsupportedFeatureError) as caught:
         log.truncate()
     assert caught.value.kind == "upgrade-required"

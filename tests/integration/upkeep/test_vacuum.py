@@ -13,6 +13,7 @@ import pytest
 from tests.integration.clients.failing import ENTRY, NUMBERS, Plan, rows
 from tests.integration.upkeep.vacuum_world import GRACE, Interposed, World, new_key, one_by_one, unnamed
 from tests.model.groups import ManualClock
+from tests.older_logs import older_log
 from txnformat import keys
 from txnformat.admin.garbage import Fate, Kind, VacuumReport
 from txnformat.client.committer import UPLOAD_VIEW_MS_MAX
@@ -176,7 +177,6 @@ def test_temporary_files_of_killed_uploads_go_when_they_are_old(tmp_path: Path) 
     clock = ManualClock()
     store = LocalStore(tmp_path, clock)
     log = TxnLog.create(store, clock=clock)
-    log.upgrade()
     directory = log.create_topic("t", NUMBERS).directory
     with Producer(log) as producer:
         producer.send("t", rows(1))
@@ -246,8 +246,8 @@ def test_a_short_grace_needs_consent(world: World) -> None:
     world.commit_open()
 
 
-def test_a_log_must_be_upgraded_first() -> None:
-    log = TxnLog.create(MemoryStore())
+def test_an_older_log_must_be_upgraded_first() -> None:
+    log = older_log(MemoryStore())
     with pytest.raises(UnsupportedFeatureError) as caught:
         log.vacuum()
     assert caught.value.kind == "upgrade-required"
@@ -465,8 +465,8 @@ def test_maintenance_vacuums_once_in_a_day_or_when_it_is_asked_for(world: World)
     assert unnamed(log) == set()
 
 
-def test_maintenance_of_a_log_that_was_not_upgraded_deletes_nothing() -> None:
-    log = TxnLog.create(MemoryStore())
+def test_maintenance_of_an_older_log_deletes_nothing() -> None:
+    log = older_log(MemoryStore())
     for report in (log.maintain(), log.maintain("vacuum")):
         assert report.vacuum is None
         assert "vacuum" in {one.task for one in report.skipped}

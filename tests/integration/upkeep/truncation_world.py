@@ -55,7 +55,6 @@ class TruncationWorld:
         self.clock = ManualClock()
         self.store = MemoryStore(self.clock, _name())
         log = TxnLog.create(self.store, embedding=False, clock=self.clock)
-        log.upgrade()
         log.create_topic("t", NUMBERS)
         with Producer(log, "etl", buffer="inline") as producer:
             for outcome in ("commit", "abort", "commit"):

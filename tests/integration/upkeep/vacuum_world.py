@@ -45,7 +45,6 @@ class World:
         self.clock = ManualClock()
         self.store = MemoryStore(self.clock)
         log = TxnLog.create(self.store, clock=self.clock, max_transaction_timeout_ms=WEEK_MS, embedding=False)
-        log.upgrade()
         log.create_topic("t", NUMBERS)
         for number in range(5):
             self.append(number, log)

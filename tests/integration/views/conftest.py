@@ -17,7 +17,6 @@ from txnlog import (
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[TxnLog]:
     log = TxnLog.create(tmp_path / "log")
-    log.upgrade()
     log.create_topic("t", SCHEMA, partitions=2, settings={"embed": "false"})
     write(log, rows(*range(10)), partition=0)
     yield log

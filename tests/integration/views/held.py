@@ -26,7 +26,6 @@ class World:
         self.clock = ManualClock()
         self.store = LocalStore(str(path), clock=self.clock)
         self.log = TxnLog.create(self.store, clock=self.clock, embedding=False)
-        self.log.upgrade()
         self.log.create_topic("t", NUMBERS, settings={"publish.hold.ms": 3 * DAY_S * 1_000})
         for number in range(4):
             self.write(number)

@@ -78,7 +78,6 @@ def write(
 
 def _created(root: Path, schema: pa.Schema = SCHEMA, **settings: Any) -> TxnLog:
     log = TxnLog.create(root)
-    log.upgrade()
     log.create_topic("t", schema, partitions=3, settings=settings)
     return log
 
@@ -128,7 +127,6 @@ def _evolved(root: Path) -> TxnLog:
 def _renamed(root: Path) -> TxnLog:
     """Columns with other names, one that went, and one that came under the name of that: old files have other values under it."""
     log = _aborted(root)
-    log.upgrade(columns=True)
     log.alter_topic("t", rename={"text": "label", "n": "number"}, drop=["raw", "real"])
     log.alter_topic("t", add_columns=[pa.field("raw", pa.binary()), pa.field("text", pa.string())])
     columns = {"n": "number", "text": "label", "at": "at", "price": "price", "day": "day"}

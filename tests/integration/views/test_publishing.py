@@ -21,8 +21,10 @@ from tests.integration.views.published import (
     slow,
 )
 from tests.integration.views.tables import CASES, SCHEMA, path_of, write
+from tests.older_logs import older_log
 from tests.rounds import rounds, telling
 from txnformat import keys
+from txnformat.core.state import EMBEDDING
 from txnformat.segments.payload import head_of, payload_of, with_payload
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
@@ -96,7 +98,6 @@ def test_a_thousand_commits_cost_a_topic_four_requests() -> None:
     memory = MemoryStore()
     store = CountingStore(memory)
     with TxnLog.create(memory) as log, TxnLog.open(store) as publisher, Producer(log, "many") as producer:
-        log.upgrade()
         schema = pa.schema([("n", pa.int64())])
         log.create_topic("embedded", schema)
         log.create_topic("files", schema, settings={"embed": "false"})
@@ -147,10 +148,9 @@ def test_embedded_records_behind_an_open_transaction_become_files_and_are_shown(
     assert log.verify(deep=True).ok
 
 
-def test_in_a_log_that_cannot_spill_embedded_records_behind_an_open_transaction_lower_the_entry(
-    tmp_path: Path,
-) -> None:
-    with TxnLog.create(tmp_path / "log") as log:
+def test_in_an_older_log_embedded_records_behind_an_open_transaction_lower_the_entry(tmp_path: Path) -> None:
+    """It cannot spill them."""
+    with older_log(tmp_path / "log", EMBEDDING) as log:
         log.create_topic("t", SCHEMA, partitions=2)
         write(log, rows(30), partition=0)
         with slow(log) as producer:
@@ -221,8 +221,8 @@ def test_a_table_never_goes_back_to_an_older_entry(log: TxnLog) -> None:
     check(log)
 
 
-def test_without_an_upgrade_files_that_need_writing_anew_are_named(tmp_path: Path) -> None:
-    log = TxnLog.create(tmp_path / "log")
+def test_files_of_an_older_log_that_need_writing_anew_are_named(tmp_path: Path) -> None:
+    log = older_log(tmp_path / "log", EMBEDDING)
     log.create_topic("t", pa.schema([("n", pa.int16())]))
     write(log, [{"n": 1}])
     log.alter_topic("t", widen={"n": pa.int32()})
@@ -394,7 +394,6 @@ def test_paths_of_tables_have_no_escapes(tmp_path: Path) -> None:
     """Hadoop and clients of Iceberg take a percent sign as it is; deltalake opens no such path at all."""
     root = tmp_path / "x%20y"
     log = TxnLog.create(root)
-    log.upgrade()
     log.create_topic("t", pa.schema([("n", pa.int64())]))
     with Producer(log) as producer:
         producer.send("t", [{"n": 1}])

@@ -11,6 +11,8 @@ import pytest
 
 from tests.integration.views.published import iceberg_table
 from tests.integration.views.tables import ICEBERG_READERS, READERS, expected, opened, texts
+from tests.older_logs import older_log
+from txnformat.core.state import COLUMNS
 from txnformat.views.iceberg_metadata import NAME_MAPPING
 from txnformat.views.iceberg_names import SCHEMA_PROPERTY
 from txnlog import ConflictError, Producer, TxnLog
@@ -24,7 +26,6 @@ FORMATS = {"delta": READERS, "iceberg": ICEBERG_READERS}
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[TxnLog]:
     log = TxnLog.create(tmp_path / "log", embedding=True)
-    log.upgrade(embedding=True, columns=True)
     log.create_topic("t", SCHEMA)
     send(log, [{"id": n, "note": f"old {n}", "x": n, "place": {"lat": n}} for n in range(3)])
     yield log
@@ -111,8 +112,7 @@ def test_a_rename_writes_files_anew_and_a_drop_does_not(log: TxnLog) -> None:
 def test_files_that_have_the_name_of_another_column_hold_a_table_back_where_they_cannot_be_written_anew(
     tmp_path: Path,
 ) -> None:
-    log = TxnLog.create(tmp_path / "log", embedding=False)
-    log.committer.commit(log.committer.intend(_columns_only()))
+    log = older_log(tmp_path / "log", COLUMNS)
     log.create_topic("t", SCHEMA)
     send(log, [{"id": 1, "note": "old", "x": 1, "place": None}])
     log.maintain("seal")
@@ -129,12 +129,6 @@ def test_files_that_have_the_name_of_another_column_hold_a_table_back_where_they
     table = log.published_tables()["t"]
     assert READERS["deltalake"](table) == expected(log, table)
     log.close()
-
-
-def _columns_only() -> Any:
-    from txnformat.core.intents import EnableFeatures
-
-    return EnableFeatures(("columns-1",))
 
 
 def test_ids_of_an_iceberg_table_are_those_of_places_and_older_snapshots_stay(log: TxnLog) -> None:

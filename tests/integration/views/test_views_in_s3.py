@@ -25,7 +25,6 @@ def server() -> Iterator[S3Server]:
 def log(server: S3Server, request: pytest.FixtureRequest) -> Iterator[TxnLog]:
     url = server.url(request.node.name.replace("_", "-")[:60])
     log = TxnLog.create(url, storage_options=server.storage_options)
-    log.upgrade()
     log.create_topic("t", SCHEMA, partitions=2)
     write(log, rows(*range(20)))
     write(log, rows(*range(20, 30)), commit=False)

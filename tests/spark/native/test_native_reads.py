@@ -110,7 +110,6 @@ def test_rows_are_there_once_though_files_are_replaced_before_they_are_read(
 ) -> None:
     """The native part has its files, and the rest finds its offsets in the new ones, which also have rows of the native part."""
     log.create_topic("numbers", NUMBERS, partitions=2)
-    log.upgrade()
     for number in range(6):
         count = 2_000 if number % 2 else 10
         append(log, "numbers", {0: [numbers(0, count)], 1: [numbers(count, 2 * count)]})

@@ -43,7 +43,6 @@ def test_random_histories(spark: Any, log: TxnLog, path: str, seed: int) -> None
     """Aborts, open transactions, seals, compactions, embedded rows and a newer schema; every type, every kind of NaN."""
     generator = random.Random(seed)
     log.create_topic("all", EVERY_TYPE, partitions=3)
-    log.upgrade(embedding=True)
     producers = [Transactions(log, f"tx{number}") for number in range(2)]
     for step in range(24):
         if step == 12:

@@ -9,7 +9,7 @@ import pytest
 
 from txnformat import keys
 from txnformat.core.intents import AppRef, Intent, Write
-from txnformat.core.state import EMBEDDING_FEATURES, LogState
+from txnformat.core.state import KNOWN_FEATURES, LogState
 from txnformat.core.wire.bundle import decode_payloads, encode_payloads
 from txnformat.persistent import replace
 from txnformat.protocol.effects import GetObject, Simultaneous
@@ -37,7 +37,7 @@ def _log(entries: int) -> tuple[Hand, list[LogState]]:
         data = encode_payloads([hand.objects[keys.entry_key(slot)] for slot in range(first, first + 10)])
         assert data is not None
         hand.objects[_key(first)] = data
-    return hand, [replace(state, features=EMBEDDING_FEATURES) for state in states[1:]]
+    return hand, [replace(state, features=KNOWN_FEATURES) for state in states[1:]]
 
 
 def _followed(hand: Hand, view: View, ahead: int = 1) -> tuple[View, Counter[KeyClass]]:

@@ -60,7 +60,6 @@ def test_micro_batches_hold_the_same_rows_before_and_after_a_compaction(
 ) -> None:
     """A batch that was planned before may be repeated after it: from a checkpoint, or by a task that has died."""
     fill(memory_log)
-    memory_log.upgrade()
     columns = ",".join(NAMES)
     planned = []
     reader = start(order=order, columns=columns, startingOffsets="earliest", **limit)
@@ -110,7 +109,6 @@ def test_a_dataframe_shows_the_same_when_it_was_loaded_before_a_compaction(
     log: TxnLog, path: str, options: dict[str, str]
 ) -> None:
     log.create_topic("t", pa.schema([("n", pa.int64())]), partitions=2)
-    log.upgrade()
     fill(log)
     open_ = Producer(log, "open", buffer="inline")
     open_.init()
@@ -138,7 +136,6 @@ def test_a_dataframe_goes_on_when_its_topic_gets_a_column_before_a_compaction(
 ) -> None:
     """The new files have the newest version of the schema, which the frame does not know."""
     log.create_topic("t", pa.schema([("n", pa.int64())]), partitions=2)
-    log.upgrade()
     fill(log)
     source = TxnLogDataSource({"path": path, "topic": "t", "columns": ",".join(NAMES), "order": order})
     reader = source.reader(source.schema())
@@ -167,7 +164,6 @@ def test_tasks_whose_files_and_sidecars_are_gone_read_each_record_once(
     log: TxnLog, path: str, options: dict[str, str], knows_sidecars: bool
 ) -> None:
     log.create_topic("t", pa.schema([("n", pa.int64())]), partitions=2)
-    log.upgrade()
     fill(log)
     log.maintain("seal")
     source = TxnLogDataSource({"path": path, "topic": "t", "columns": ",".join(NAMES), **options})

@@ -257,7 +257,9 @@ def test_a_message_that_no_task_can_send_is_refused(
 def test_bytes_that_a_task_cannot_have_handed_over_are_refused(
     log: TxnLog, path: str, payload: tuple[bytes, ...]
 ) -> None:
-    log.upgrade(embedding=True)
+    log.create_topic(
+        "other", pa.schema([("n", pa.int64())])
+    )  # a log without an entry does not say yet that it embeds
     sink = writer(path, partitions="2")
     message = task(sink, 0, 0, 10)
     (data,) = message.uploads["t"].payload
@@ -274,7 +276,7 @@ def test_bytes_that_a_task_cannot_have_handed_over_are_refused(
 def test_a_driver_that_does_not_know_yet_that_the_log_embeds_uploads(
     log: TxnLog, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log.upgrade(embedding=True)
+    log.create_topic("other", pa.schema([("n", pa.int64())]))
     sink = writer(path, partitions="2")
     messages = [task(sink, number, 5 * number, 5 * number + 5) for number in range(2)]
     monkeypatch.setattr(TxnLog, "embeds", False)

@@ -38,7 +38,6 @@ def path(tmp_path: Path) -> str:
 @pytest.fixture
 def log(path: str) -> TxnLog:
     log = TxnLog.create(path)
-    log.upgrade()
     log.create_topic("t", SCHEMA, partitions=2, key_columns=["n"])
     return log
 

@@ -32,7 +32,6 @@ def test_records_that_were_removed_before_the_query_has_read_them_are_an_alarm(
     """Also when a batch is repeated; allowed, the query goes on with what is left."""
     for number in range(1, 5):
         append(memory_log, number)
-    memory_log.upgrade()
     first = start(order=order, startingOffsets="earliest", maxRowsPerTrigger=1)
     earlier = travelled(first.latestOffset(travelled(first.initialOffset()), LIMITED))
     del earlier["began"]
@@ -58,7 +57,6 @@ def test_records_that_were_removed_before_the_query_has_read_them_are_an_alarm(
 @pytest.mark.parametrize("order", ["offset", "commit"])
 def test_a_new_query_reads_what_is_left_batch_by_batch(memory_log: TxnLog, start: Open, order: str) -> None:
     """Records that were removed before it began are no loss, however small its batches."""
-    memory_log.upgrade()
     append(memory_log, 9, partition=1)
     for number in range(4):
         append(memory_log, number)
@@ -77,7 +75,6 @@ def test_records_of_a_partition_that_the_query_has_not_met_are_an_alarm(
     memory_log: TxnLog, start: Open, order: str
 ) -> None:
     """Also when the batch that meets it is repeated."""
-    memory_log.upgrade()
     append(memory_log, 1)
     begin = travelled(start(order=order).initialOffset())
     memory_log.alter_topic("t", partitions=3)
@@ -97,7 +94,6 @@ def test_records_of_a_partition_that_the_query_has_not_met_are_an_alarm(
 def test_the_first_batch_of_a_query_is_repeated_as_it_was_or_is_an_alarm(
     memory_log: TxnLog, start: Open, order: str
 ) -> None:
-    memory_log.upgrade()
     for number in range(4):
         append(memory_log, number)
     memory_log.delete_records("t", {0: 1})
@@ -123,7 +119,6 @@ class Stalled:
         self.clock = StillClock()
         self.order = order
         self.log = TxnLog.create(MemoryStore(self.clock), clock=self.clock)
-        self.log.upgrade()
         self.log.create_topic("t", NUMBERS, settings={"retention.ms": 2 * HOUR_MS, **settings})
         self._append(0)
         first = self.started(startingOffsets="earliest")

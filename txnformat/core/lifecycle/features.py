@@ -62,7 +62,7 @@ def check_columns(state: LogState) -> None:
 
 def _check(state: LogState, feature: str, what: str, command: str) -> None:
     """Raise UnsupportedFeatureError unless the log has a feature. ``what``: happens in logs that have it, and older readers cannot read them then."""
-    if feature not in state.features.reader:
+    if state.lacks(feature):
         raise UnsupportedFeatureError(
             f"this log does not allow that {what}",
             kind="upgrade-required",

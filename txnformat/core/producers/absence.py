@@ -45,7 +45,7 @@ def is_absent(state: LogState, action: Action) -> bool:
 
 
 def topics_stay(state: LogState) -> bool:
-    """Return whether a topic that was created is there: topics of a log that was upgraded may have been deleted since."""
+    """Return whether a topic that was created is there: topics of a log that allows removals may have been deleted since."""
     return LIFECYCLE not in state.features.reader
 
 

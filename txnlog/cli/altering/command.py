@@ -37,14 +37,14 @@ __all__ = ["alter_topic"]
     "renamed",
     multiple=True,
     metavar="NAME=NEW",
-    help="Another name for a column; repeat the option. The log needs `txnlog upgrade --columns` once before.",
+    help="Another name for a column; repeat the option. A log of an older version needs `txnlog upgrade --columns` once before.",
 )
 @click.option(
     "--drop-column",
     "dropped",
     multiple=True,
     metavar="NAME",
-    help="A column that no reader gets any more; repeat the option. The log needs `txnlog upgrade --columns` once before.",
+    help="A column that no reader gets any more; repeat the option. A log of an older version needs `txnlog upgrade --columns` once before.",
 )
 @settings_option
 @click.option("--unset", multiple=True, metavar="NAME", help="A setting to take back; repeat the option.")

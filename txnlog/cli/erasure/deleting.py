@@ -62,7 +62,7 @@ def delete_records(
 ) -> None:
     """Remove the oldest records of TOPIC for good.
 
-    The first offsets of partitions move; they never go back. The log needs `txnlog upgrade` once before.
+    The first offsets of partitions move; they never go back. A log of an older version needs `txnlog upgrade` once before.
     """
     with place.open() as log:
         done = log.delete_records(topic, offsets, dry_run=dry_run, force=prepared or force)
@@ -94,7 +94,7 @@ def delete_topic(
 ) -> None:
     """Delete TOPIC with all its records, subscriptions and positions, for good.
 
-    A topic that is created under the same name afterwards is another one. The log needs `txnlog upgrade` once before.
+    A topic that is created under the same name afterwards is another one. A log of an older version needs `txnlog upgrade` once before.
     """
     with place.open() as log:
         partitions = log.state.topic(topic).partitions
