@@ -407,10 +407,10 @@ def parse_offsets(
 def parse_numbers(
     _context: click.Context, parameter: click.Parameter, values: Sequence[str]
 ) -> list[int] | None:
-    """Return partition numbers: the option repeated, or ``0,2``."""
+    """Return partition numbers: the option repeated, or ``0,2``; one that is given twice counts once."""
     numbers: list[int] = []
     for part in ",".join(values).split(",") if values else []:
         if not NUMBER.fullmatch(part.strip()):
             raise click.BadParameter(f"{part!r} is not a partition number", param=parameter)
         numbers.append(int(part))
-    return numbers or None
+    return list(dict.fromkeys(numbers)) or None
