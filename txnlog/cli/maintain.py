@@ -467,7 +467,11 @@ def _truncation_counts(report: TruncationReport) -> str:
     type=Milliseconds(),
     help="Leave segments alone that have records of a transaction aborted less than so long ago, and by key records appended since then; the topic's min.compaction.lag.ms unless you say so.",
 )
-@click.option("--dry-run", is_flag=True, help="Only show which files would be rewritten; change nothing.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Only show which files would be rewritten, of what is sealed already; change nothing.",
+)
 @click.option(
     "--spark",
     "with_spark",
@@ -503,6 +507,10 @@ def compact(
         print_json({"dry_run": dry_run, "topics": [asdict(one) for one in done]})
     else:
         COMPACTED.show(done)
+        if dry_run:
+            say(
+                "this is the effect on what is sealed now: without --dry-run the command seals the rest first"
+            )
 
 
 def _compacted_by_spark(
