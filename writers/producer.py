@@ -27,7 +27,7 @@ from txnformat.errors import (
 )
 from txnformat.log import TxnLog
 from txnformat.lookup import now_of, topic_named
-from writers.accumulator import Inbox, Prepared
+from writers.accumulator import Inbox, Prepared, check_partition
 from writers.calls import Calls, Interrupted
 from writers.chunks import LargeValue, Value, large_value
 from writers.inputs import AckSource
@@ -293,6 +293,8 @@ class Producer:
         self._lock.check_own()
         self._session.check_unless_running(Call.SEND)
         found = topic_named(self._log, topic, partition)
+        if partition is not None:
+            check_partition(found, partition)
         is_spread = partition is None and found.partitions > 1 and bool(found.schema.key_columns)
         if is_spread or keeps_latest(found.settings):
             return False

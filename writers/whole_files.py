@@ -140,13 +140,20 @@ class WholeFile:
         )
 
 
+def _opened(path: str | os.PathLike[str]) -> IO[bytes]:
+    try:
+        return Path(path).open("rb")
+    except ValueError as error:  # a NUL, or half of a surrogate pair
+        raise OSError(str(error)) from None
+
+
 @contextmanager
 def open_file(file: str | os.PathLike[str] | IO[bytes]) -> Iterator[FileBytes]:
     """Give the bytes of a file. Raises InvalidInputError of kind ``invalid-file`` about one that cannot be opened, and in place of each OSError of the block."""
     with ExitStack() as stack:
         try:
             if isinstance(file, str | os.PathLike):
-                file = stack.enter_context(Path(file).open("rb"))
+                file = stack.enter_context(_opened(file))
             elif not all(callable(getattr(file, name, None)) for name in ("seek", "read")):
                 raise InvalidInputError(
                     f"file is {repr_of(file, 80)}, not a path or a file opened for reading bytes",
