@@ -26,7 +26,7 @@ class Quotes:
         self.is_open = False
         """Whether the text ends inside a value."""
         self.problems: list[str] = []
-        """By line: they are those of the text, also where a value has several."""
+        """In the order of the text, each with its line."""
 
     def feed(self, piece: str) -> None:
         """Take the next piece of the text."""
