@@ -259,7 +259,7 @@ class Producer:
     ) -> bool:
         """Send the records of a Parquet file as they are: its bytes go into the log, and nothing is encoded anew.
 
-        The file is read, and its values and statistics are checked, before any of it is sent. Its records stand behind all that was sent before.
+        The file is read, and its values are checked, before any of it is sent; nothing that its footer says is passed on. Its records stand behind all that was sent before.
 
         Parameters
         ----------
@@ -276,7 +276,7 @@ class Producer:
 
             * it has the topic's columns and no others, in their order, all of them optional, and of types that Parquet stores as the topic does;
             * it uses encodings and compressions that files of a log have (no delta encodings, no LZ4 or Brotli);
-            * its row groups take at most 256 MiB in memory, and its statistics hold;
+            * its row groups take at most 256 MiB in memory;
             * it is larger than ``embed_bytes``: smaller ones travel in the entry;
             * the topic has one partition or no key columns, or ``partition`` is given; and it does not keep the latest record of each key.
 

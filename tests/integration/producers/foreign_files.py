@@ -134,6 +134,15 @@ def _unordered(table: pa.Table, folder: Path) -> Path:
     return path
 
 
+def _with_ids(table: pa.Table, folder: Path) -> Path:
+    """Write ids of fields, as Iceberg's writers do: they would be those of another table."""
+    fields = [
+        field.with_metadata({"PARQUET:field_id": str(10 + number)})
+        for number, field in enumerate(table.schema)
+    ]
+    return by_pyarrow(table.cast(pa.schema(fields)), folder)
+
+
 def _overlapping(table: pa.Table, folder: Path) -> Path:
     """Write a file whose first row group begins where the second does: readers decode bytes for one column only."""
     path = by_pyarrow(table, folder, compression="none", use_dictionary=False, row_group_size=ROWS // 2)
@@ -159,6 +168,9 @@ OTHERS: dict[str, Write] = {
     "another order": lambda table, folder: by_pyarrow(table.select(SCHEMA.names[::-1]), folder),
     "a column less": lambda table, folder: by_pyarrow(table.drop_columns(["ok"]), folder),
     "a column more": lambda table, folder: by_pyarrow(table.append_column("more", table["ok"]), folder),
+    "durations of another unit": lambda table, folder: by_pyarrow(
+        table.set_column(0, "id", table["id"].cast(pa.duration("ns"))), folder
+    ),
     "a narrower type": lambda table, folder: by_pyarrow(
         table.set_column(0, "id", table["id"].cast(pa.int32())), folder
     ),
@@ -170,11 +182,17 @@ OTHERS: dict[str, Write] = {
     "a required column": _required,
     "no rows": lambda table, folder: by_pyarrow(table.slice(0, 0), folder),
     "a row group without rows": _empty_group,
-    "bounds without an order": _unordered,
     "row groups that overlap": _overlapping,
     "text that is no UTF-8": _bad_text,
-    "wrong bounds of numbers": _other_statistics("numbers"),
-    "wrong bounds of texts": _other_statistics("texts"),
     "damaged pages": _cut,
     "no Parquet": _text_file,
 }
+
+
+LIARS: dict[str, Write] = {
+    "bounds of numbers": _other_statistics("numbers"),
+    "bounds of texts": _other_statistics("texts"),
+    "no order of bounds": _unordered,
+    "ids of fields": _with_ids,
+}
+"""Files whose footers say what is not so, or what no segment file says; their values are sound."""
