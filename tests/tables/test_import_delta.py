@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.rounds import rounds
 from txnformat.errors import InvalidInputError, NotFoundError, ProducerFencedError, TxnLogError
+from txnformat.segments.writer import chunk_range
 from txnformat.store.local import LocalStore
 from txnformat.store.requests import RequestKind
 from txnlog import Producer, TxnLog
@@ -58,8 +60,15 @@ def _data_sizes(log: TxnLog) -> list[int]:
 
 
 def _table_data_sizes(table: str) -> list[int]:
-    ends = ((path.stat().st_size, path.read_bytes()[-8:-4]) for path in Path(table).glob("*.parquet"))
-    return sorted(size - int.from_bytes(length, "little") - 8 for size, length in ends)
+    """Bytes up to the end of the last column chunk of each of the table's files."""
+    groups = [
+        [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        for metadata in map(pq.read_metadata, Path(table).glob("*.parquet"))
+    ]
+    return sorted(
+        max(sum(chunk_range(group.column(number))) for group in found for number in range(group.num_columns))
+        for found in groups
+    )
 
 
 Rows = Callable[..., pa.Table]
