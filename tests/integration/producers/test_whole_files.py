@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import decimal
 import io
 import random
@@ -15,7 +14,6 @@ import pytest
 
 from tests.integration.clients.failing import Plan, QuickClock, unclear_commit
 from tests.integration.producers.foreign_files import (
-    LIARS,
     OTHERS,
     ROWS,
     SCHEMA,
@@ -23,13 +21,11 @@ from tests.integration.producers.foreign_files import (
     by_deltalake,
     by_polars,
     by_pyarrow,
-    patched_file,
     some_rows,
-    varint,
+    topic_log,
     with_gzip,
 )
 from txnformat.core.transactions.state import TransactionStatus
-from txnformat.store.base import ObjectStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, RequestKind
@@ -39,12 +35,6 @@ from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 from writers import whole_files
 
 
-def _log(store: ObjectStore | None = None, schema: pa.Schema = SCHEMA, **topic: Any) -> TxnLog:
-    log = TxnLog.create(MemoryStore() if store is None else store)
-    log.create_topic("t", schema, **topic)
-    return log
-
-
 def _nan_free(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: repr(value) for name, value in row.items()} for row in rows]
 
@@ -52,7 +42,7 @@ def _nan_free(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("write", [by_pyarrow, with_gzip, by_deltalake, by_polars])
 def test_records_are_those_of_a_send(write: Write, tmp_path: Path) -> None:
     """Values, order, offsets, sequences and times; and each reader, with and without conditions, that sees the one sees the other."""
-    table, log = some_rows(), _log(timestamp_column="at")
+    table, log = some_rows(), topic_log(timestamp_column="at")
     log.create_topic("u", SCHEMA, timestamp_column="at")
     path = write(table, tmp_path)
     with Producer(log, "p") as producer, producer.transaction() as txn:
@@ -79,7 +69,7 @@ def test_records_are_those_of_a_send(write: Write, tmp_path: Path) -> None:
 def test_the_bytes_are_the_files_own_but_for_the_footer(tmp_path: Path) -> None:
     table, store = some_rows(), LocalStore(tmp_path / "log")
     path = by_deltalake(table, tmp_path)
-    log = _log(store)
+    log = topic_log(store)
     with Producer(log) as producer:
         assert producer.send_file("t", path)
     (file,) = log.state.files
@@ -94,7 +84,7 @@ def test_the_bytes_are_the_files_own_but_for_the_footer(tmp_path: Path) -> None:
 
 
 def test_it_stands_behind_what_was_sent_before(tmp_path: Path) -> None:
-    log = _log(partitions=2)
+    log = topic_log(partitions=2)
     path = by_pyarrow(some_rows(), tmp_path)
     with Producer(log, "p", buffer="inline") as producer, producer.transaction() as txn:
         txn.send("t", some_rows(3, first=-10), partition=1)
@@ -107,7 +97,7 @@ def test_it_stands_behind_what_was_sent_before(tmp_path: Path) -> None:
 
 
 def test_files_without_a_key_take_turns(tmp_path: Path) -> None:
-    log, path = _log(partitions=3), by_pyarrow(some_rows(), tmp_path)
+    log, path = topic_log(partitions=3), by_pyarrow(some_rows(), tmp_path)
     with Producer(log, "p") as producer, producer.transaction() as txn:
         for _ in range(6):
             assert txn.send_file("t", path)
@@ -115,7 +105,7 @@ def test_files_without_a_key_take_turns(tmp_path: Path) -> None:
 
 
 def test_an_abort_shows_nothing_of_it(tmp_path: Path) -> None:
-    log, path = _log(), by_pyarrow(some_rows(), tmp_path)
+    log, path = topic_log(), by_pyarrow(some_rows(), tmp_path)
     with Producer(log, "p") as producer:
         producer.begin()
         assert producer.send_file("t", path)
@@ -126,7 +116,7 @@ def test_an_abort_shows_nothing_of_it(tmp_path: Path) -> None:
 def test_requests(tmp_path: Path) -> None:
     """One object and one entry."""
     store = CountingStore(LocalStore(tmp_path / "log"))
-    log, path = _log(store), by_pyarrow(some_rows(), tmp_path)
+    log, path = topic_log(store), by_pyarrow(some_rows(), tmp_path)
     with Producer(log, "p") as producer:
         producer.begin()
         with store.measure() as measured:
@@ -141,7 +131,7 @@ def test_requests(tmp_path: Path) -> None:
 def test_another_file_is_not_taken(what: str, tmp_path: Path) -> None:
     """Nothing is uploaded, and the transaction goes on."""
     store = CountingStore(MemoryStore())
-    log = _log(store)
+    log = topic_log(store)
     path = OTHERS[what](some_rows(), tmp_path)
     with Producer(log, "p", embed_bytes=0) as producer, producer.transaction() as txn:
         with store.measure() as measured:
@@ -151,150 +141,15 @@ def test_another_file_is_not_taken(what: str, tmp_path: Path) -> None:
     assert log.read("t").read_all().num_rows == 2
 
 
-def _told(path: Path | io.BytesIO) -> list[Any]:
-    """Return what a footer tells of each column of each row group."""
-    metadata = pq.read_metadata(path)
-    return [
-        (
-            found.physical_type,
-            found.path_in_schema,
-            None if one is None else (one.min_raw, one.max_raw, one.null_count),
-        )
-        for group in range(metadata.num_row_groups)
-        for column in range(metadata.num_columns)
-        for found in [metadata.row_group(group).column(column)]
-        for one in [found.statistics]
-    ]
-
-
-def _stored(log: TxnLog) -> io.BytesIO:
-    (file,) = log.state.files
-    data = log.store.get(file.key, file.size)
-    assert data is not None
-    return io.BytesIO(data)
-
-
-@pytest.mark.parametrize("write", [by_pyarrow, with_gzip])
-def test_its_statistics_are_those_that_pyarrow_computes(write: Write, tmp_path: Path) -> None:
-    log, path = _log(), write(some_rows(), tmp_path)
-    with Producer(log) as producer:
-        assert producer.send_file("t", path)
-    assert _told(_stored(log)) == _told(path)
-
-
-def test_statistics_of_every_type_that_has_some(tmp_path: Path) -> None:
-    draw = random.Random(5)
-    whole = [None, *(draw.randrange(-100, 100) for _ in range(ROWS - 1))]
-    columns: dict[str, Any] = {
-        "tiny": pa.array(whole, pa.int8()),
-        "short": pa.array(whole, pa.int16()),
-        "ratio": pa.array([None if one is None else one / 7 for one in whole], pa.float32()),
-        "price": pa.array(whole, pa.decimal128(12, 2)),
-        "large": pa.array(
-            [None if one is None else decimal.Decimal(one) * 10**33 for one in whole], pa.decimal128(38, 1)
-        ),
-        "bytes": pa.array([None if one is None else bytes([one + 100]) for one in whole]),
-        "local": pa.array(whole, pa.int64()).cast(pa.timestamp("us")),
-        "hour": pa.array([None if one is None else one + 100 for one in whole], pa.int64()).cast(
-            pa.time64("us")
-        ),
-        "took": pa.array(whole, pa.int64()).cast(pa.duration("us")),
-        "nothing": pa.array([None] * ROWS, pa.string()),
-        "nan": pa.array([float("nan")] * ROWS),
-        "zero": pa.array([0.0, -0.0] * (ROWS // 2)),
-        "long": pa.array(["x" * 5_000] * ROWS),
-    }
-    table = pa.table(columns)
-    log, path = _log(schema=table.schema), by_pyarrow(table, tmp_path)
-    with Producer(log) as producer:
-        assert producer.send_file("t", path)
-    assert _told(_stored(log)) == _told(path)
-
-
-@pytest.mark.parametrize("what", LIARS)
-def test_what_its_footer_says_is_not_passed_on(what: str, tmp_path: Path) -> None:
-    """Readers of the log, and engines that read published tables, would skip rows by it."""
-    log, table = _log(), some_rows()
-    (tmp_path / "honest").mkdir()
-    honest = by_pyarrow(table, tmp_path / "honest")
-    path = LIARS[what](table, tmp_path)
-    with Producer(log) as producer:
-        assert producer.send_file("t", path)
-    stored = _stored(log)
-    assert _told(stored) == _told(honest)
-    assert "field_id=-1 id" in str(pq.read_metadata(stored).schema)
-    largest = max(table["text"].drop_null().to_pylist())
-    for where in (f"id = {ROWS - 1}", f"text = '{largest}'"):
-        assert log.read("t", where=where).read_all().num_rows == 1
-
-
-@pytest.mark.parametrize("nulls", [0, ROWS])
-def test_a_wrong_number_of_nulls_is_put_right(nulls: int, tmp_path: Path) -> None:
-    schema = pa.schema([("text", pa.string())])
-    table = pa.table([pa.array([None if nulls else "one"] * ROWS, pa.string())], schema=schema)
-    path = by_pyarrow(table, tmp_path, compression="none", use_dictionary=False)
-    told = _told(path)
-    patched_file(path, b"<6" + varint(nulls), b"<6" + varint(ROWS - nulls))
-    log = _log(schema=schema)
-    with Producer(log, embed_bytes=0) as producer:
-        assert producer.send_file("t", path)
-    assert _told(_stored(log)) == told
-    assert log.read("t", where="text IS NULL").read_all().num_rows == nulls
-
-
-DAYS = pa.array([datetime.timedelta(days=day) for day in range(ROWS)], pa.duration("us"))
-
-
-@pytest.mark.parametrize(
-    ("column", "topic"),
-    [
-        (DAYS.cast(pa.duration("ms")), pa.duration("us")),
-        (DAYS.cast(pa.int64()), pa.duration("us")),
-        (DAYS, pa.int64()),
-        (pa.ListArray.from_arrays(range(ROWS + 1), DAYS.cast(pa.duration("s"))), pa.list_(pa.duration("us"))),
-        (
-            pa.StructArray.from_arrays([DAYS.cast(pa.duration("s"))], ["x"]),
-            pa.struct([("x", pa.duration("us"))]),
-        ),
-        (
-            pa.MapArray.from_arrays(range(ROWS + 1), pa.array(range(ROWS)), DAYS.cast(pa.duration("s"))),
-            pa.map_(pa.int64(), pa.duration("us")),
-        ),
-        (pa.array([True] * ROWS).cast(pa.int8()).cast(pa.bool8().storage_type), pa.bool_()),
-    ],
-    ids=lambda value: str(value) if isinstance(value, pa.DataType) else str(value.type),
-)
-def test_the_same_bytes_of_another_type_are_not_taken(
-    column: pa.Array, topic: pa.DataType, tmp_path: Path
-) -> None:
-    """Parquet stores durations of every unit as numbers; a send converts them, or refuses."""
-    log = _log(schema=pa.schema([("x", topic)]))
-    path = by_pyarrow(pa.table({"x": column}), tmp_path, compression="none", use_dictionary=False)
-    with Producer(log, embed_bytes=0) as producer:
-        assert not producer.send_file("t", path)
-
-
-@pytest.mark.parametrize(
-    "kind", [pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())], ids=str
-)
-def test_texts_are_texts_whatever_holds_them_in_memory(kind: pa.DataType, tmp_path: Path) -> None:
-    schema = pa.schema([("x", pa.string())])
-    log, texts = _log(schema=schema), [f"text {number}" for number in range(ROWS)]
-    path = by_pyarrow(pa.table({"x": pa.array(texts, pa.string()).cast(kind)}), tmp_path)
-    with Producer(log) as producer:
-        assert producer.send_file("t", path)
-    assert log.read("t").read_all()["x"].to_pylist() == texts
-
-
 def test_a_file_that_fits_into_an_entry_is_not_taken(tmp_path: Path) -> None:
-    log, path = _log(), by_pyarrow(some_rows(20), tmp_path)
+    log, path = topic_log(), by_pyarrow(some_rows(20), tmp_path)
     with Producer(log) as producer, Producer(log, embed_bytes=0) as other:
         assert not producer.send_file("t", path)
         assert other.send_file("t", path)
 
 
 def test_a_row_group_that_is_too_large_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, log = some_rows(), _log()
+    table, log = some_rows(), topic_log()
     path = by_pyarrow(table, tmp_path)
     bytes_ = pq.read_table(path).nbytes
     with Producer(log) as producer:
@@ -307,7 +162,7 @@ def test_a_row_group_that_is_too_large_is_not_taken(tmp_path: Path, monkeypatch:
 def test_other_topics_do_not_take_files(tmp_path: Path) -> None:
     """Records go by their keys, or the latest of each key is kept, which needs one."""
     path = by_pyarrow(some_rows(), tmp_path)
-    log = _log(partitions=2, key_columns=["id"])
+    log = topic_log(partitions=2, key_columns=["id"])
     log.upgrade()
     log.create_topic("latest", SCHEMA, key_columns=["id"], settings={"cleanup.policy": "compact"})
     log.create_topic("one", SCHEMA, key_columns=["id"])
@@ -320,7 +175,7 @@ def test_other_topics_do_not_take_files(tmp_path: Path) -> None:
 
 
 def test_a_topic_that_grows_before_the_commit_has_the_records_by_their_keys(tmp_path: Path) -> None:
-    log, path = _log(key_columns=["id"]), by_pyarrow(some_rows(), tmp_path)
+    log, path = topic_log(key_columns=["id"]), by_pyarrow(some_rows(), tmp_path)
     log.create_topic("u", SCHEMA, partitions=3, key_columns=["id"])
     with Producer(log, "p") as producer, producer.transaction() as txn:
         assert txn.send_file("t", path)
@@ -335,7 +190,7 @@ def test_a_topic_that_grows_before_the_commit_has_the_records_by_their_keys(tmp_
 
 def test_columns_with_other_names_since(tmp_path: Path) -> None:
     """A file is of the topic's newest version, and its columns go by their places afterwards."""
-    log = _log()
+    log = topic_log()
     with Producer(log) as producer:
         assert producer.send_file("t", by_pyarrow(some_rows(), tmp_path))
         log.upgrade(columns=True)
@@ -352,7 +207,7 @@ def test_a_file_that_changes_meanwhile_is_an_error(
     change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its checksums would be those of other bytes. Nothing of it is in the log, and the transaction goes on."""
-    log, path = _log(), by_pyarrow(some_rows(), tmp_path)
+    log, path = topic_log(), by_pyarrow(some_rows(), tmp_path)
     real = whole_files.WholeFile.pieces
 
     def pieces(self: whole_files.WholeFile) -> Any:
@@ -394,7 +249,7 @@ class _Far(io.RawIOBase):
 
 def test_a_file_of_another_machine_is_fetched_once(tmp_path: Path) -> None:
     data = by_pyarrow(some_rows(), tmp_path).read_bytes()
-    log, far = _log(), _Far(data)
+    log, far = topic_log(), _Far(data)
     with Producer(log) as producer:
         assert producer.send_file("t", far)  # type: ignore[arg-type]
     assert log.read("t").read_all().num_rows == ROWS
@@ -416,7 +271,7 @@ def test_a_file_of_another_machine_is_fetched_once(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_file_is_refused(file: Any, kind: str) -> None:
-    log = _log()
+    log = topic_log()
     with Producer(log) as producer:
         with pytest.raises(InvalidInputError) as caught:
             producer.send_file("t", file)
@@ -425,8 +280,28 @@ def test_what_is_no_file_is_refused(file: Any, kind: str) -> None:
             producer.send_file("nothing", file)
 
 
+def test_a_file_of_which_no_bytes_can_be_read_is_refused(tmp_path: Path) -> None:
+    path = by_pyarrow(some_rows(), tmp_path)
+    closed = path.open("rb")
+    closed.close()
+    with Producer(topic_log()) as producer, path.open(encoding="latin-1") as text:
+        for file in (closed, text):
+            with pytest.raises(InvalidInputError) as caught:
+                producer.send_file("t", file)  # type: ignore[arg-type]
+            assert caught.value.kind == "invalid-file"
+
+
+def test_an_instant_in_another_zone_is_the_same_instant(tmp_path: Path) -> None:
+    schema = pa.schema([("at", pa.timestamp("us", "UTC"))])
+    times = pa.array(range(ROWS), pa.timestamp("us", "Europe/Berlin"))
+    log, path = topic_log(schema=schema), by_pyarrow(pa.table({"at": times}), tmp_path)
+    with Producer(log, embed_bytes=0) as producer:
+        assert producer.send_file("t", path)
+    assert log.read("t").read_all()["at"].combine_chunks().equals(times.cast(schema.types[0]))
+
+
 def test_a_partition_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    log, path = _log(), by_pyarrow(some_rows(), tmp_path)
+    log, path = topic_log(), by_pyarrow(some_rows(), tmp_path)
     with Producer(log, "p") as producer, producer.transaction() as txn:
         for partition in (1, -1, "0", True):
             with pytest.raises(NotFoundError) as caught:
@@ -473,7 +348,7 @@ def test_behind_a_send_whose_outcome_is_unknown(kind: FaultKind, tmp_path: Path)
 
 def test_many_files_are_one_transaction(tmp_path: Path) -> None:
     """More batches than an entry names: the log gets to know of them before the commit, and readers with it."""
-    log = _log()
+    log = topic_log()
     path = by_pyarrow(some_rows(), tmp_path, row_group_size=40)
     with Producer(log, "p") as producer:
         producer.begin()
@@ -504,7 +379,7 @@ def test_nested_columns_and_decimals_of_the_same_form(tmp_path: Path) -> None:
         }
         for _ in range(ROWS)
     ]
-    table, log = pa.Table.from_pylist(rows, schema=schema), _log(schema=schema)
+    table, log = pa.Table.from_pylist(rows, schema=schema), topic_log(schema=schema)
     with Producer(log) as producer:
         assert producer.send_file("t", by_pyarrow(table, tmp_path))
     found = log.read("t").read_all()
