@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -17,11 +17,17 @@ __all__ = [
     "is_text",
     "is_utf8",
     "items",
+    "listed",
     "one_of",
     "other_case",
     "positive",
+    "problems_of_columns",
+    "text",
+    "whole",
 ]
 
+WHOLE_MAX = 2**63 - 1
+"""Largest number that an argument may be: no offset, entry, time or amount is larger."""
 ITEMS_MAX = 1_000_000
 """Values that an argument may have (inclusive): columns, partitions, topics, names, headers, records to acknowledge."""
 
@@ -83,11 +89,53 @@ def one_of(kind: Any, name: str, value: object) -> Any:
 
 def positive(name: str, value: object) -> int:
     """Return a whole number from 1 on. Raises InvalidInputError (``invalid-argument``)."""
-    if type(value) is not int or value < 1:
+    return whole(name, value, 1)
+
+
+def whole(
+    name: str,
+    value: object,
+    least: int | None = 0,
+    most: int | None = None,
+    *,
+    kind: str = "invalid-argument",
+) -> int:
+    """Return a whole number from ``least`` to ``most`` (both inclusive); without them, one that fits into 64 bits. Raises InvalidInputError of kind ``kind``."""
+    lowest, highest = -WHOLE_MAX - 1 if least is None else least, WHOLE_MAX if most is None else most
+    if type(value) is not int or not lowest <= value <= highest:
         raise InvalidInputError(
-            f"{name} is {repr_of(value, 80)}, not a whole number from 1 on", kind="invalid-argument"
+            f"{name} is {repr_of(value, 80)}, not a whole number{_span(least, most, value)}", kind=kind
         )
     return value
+
+
+def _span(least: int | None, most: int | None, value: object) -> str:
+    """Return the bounds of a number in words; that of 64 bits only where it matters."""
+    if most is not None or (type(value) is int and abs(value) > WHOLE_MAX):
+        first = -WHOLE_MAX - 1 if least is None else least
+        return f" from {first} to {WHOLE_MAX if most is None else most}"
+    return "" if least is None else f" from {least} on"
+
+
+def text(name: str, value: object) -> str:
+    """Return a text. Raises InvalidInputError (``invalid-argument``)."""
+    if not isinstance(value, str):
+        raise InvalidInputError(f"{name} is {repr_of(value, 80)}, not a text", kind="invalid-argument")
+    return value
+
+
+def problems_of_columns(value: Any) -> list[str]:
+    """Return what is wrong with the columns that a reader wants: they are in an order, and each has one place in it."""
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        return [f"columns is {repr_of(value, 80)}, not a list of names"]
+    if not value:
+        return ["columns is empty: name at least one"]
+    problems = [f"columns has {repr_of(name, 80)}, not a name" for name in value if not isinstance(name, str)]
+    names = [name for name in value if isinstance(name, str)]
+    problems += [
+        f"columns has {repr_of(name, 80)} twice" for name in dict.fromkeys(names) if names.count(name) > 1
+    ]
+    return problems
 
 
 def items(values: Any, name: str, *, kind: str = "too-many-items") -> Any:
@@ -103,6 +151,18 @@ def items(values: Any, name: str, *, kind: str = "too-many-items") -> Any:
             f"{name} has more than {ITEMS_MAX:,} values, or is endless; nothing was done",
             kind=kind,
             hint="pass fewer at a time, in a list",
+        )
+    return found
+
+
+def listed(name: str, values: object) -> list[Any]:
+    """Return names as a list. Raises InvalidInputError: ``invalid-argument``, also about one text; ``too-many-items``."""
+    found = items(values, name)
+    if not isinstance(found, list):
+        raise InvalidInputError(
+            f"{name} is {repr_of(values, 80)}, not a list of names",
+            kind="invalid-argument",
+            hint='pass ["name"]',
         )
     return found
 
@@ -127,9 +187,8 @@ def check_settings(
     found += problems
     for name, (smallest, largest) in bounds.items():
         value = getattr(settings, name)
-        if type(value) is not int or value < smallest or (largest is not None and value > largest):
-            span = f"{smallest} on" if largest is None else f"{smallest} to {largest}"
-            found.append(f"{name} is {repr_of(value)}, not a whole number from {span}")
+        if type(value) is not int or not smallest <= value <= (WHOLE_MAX if largest is None else largest):
+            found.append(f"{name} is {repr_of(value)}, not a whole number{_span(smallest, largest, value)}")
     found += [
         f"{name} is {repr_of(value, 80)}, not True or False"
         for name in flags

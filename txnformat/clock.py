@@ -12,7 +12,7 @@ import threading
 import time
 from typing import NamedTuple, Protocol
 
-__all__ = ["Clock", "Ids", "Instant", "SystemClock", "SystemIds", "steady_ms", "waited_ms"]
+__all__ = ["Clock", "Ids", "Instant", "Reading", "SystemClock", "SystemIds", "steady_ms", "waited_ms"]
 
 
 class Instant(NamedTuple):
@@ -29,7 +29,21 @@ def steady_ms(instant: Instant) -> int:
     return instant.wall_ms if instant.boot_ms is None else instant.boot_ms
 
 
-def waited_ms(start: Instant, end: Instant) -> int:
+class Reading(Protocol):
+    """Both clocks of a machine, read together; perhaps others besides."""
+
+    @property
+    def wall_ms(self) -> int:
+        """As :attr:`Instant.wall_ms`."""
+        ...
+
+    @property
+    def boot_ms(self) -> int | None:
+        """As :attr:`Instant.boot_ms`."""
+        ...
+
+
+def waited_ms(start: Reading, end: Reading) -> int:
     """Return the milliseconds between two readings of a machine's clocks, by the one that does not jump if it has it."""
     if start.boot_ms is None or end.boot_ms is None:
         return end.wall_ms - start.wall_ms

@@ -52,12 +52,7 @@ from txnformat.core.state import COLUMNS, EMBEDDING, LIFECYCLE, LogState, TopicS
 from txnformat.core.topics.cleanup import keeps_latest
 from txnformat.core.topics.creation import check_same_topic, new_topic
 from txnformat.core.topics.evolution import as_change
-from txnformat.errors import (
-    ConflictError,
-    InvalidInputError,
-    NotFoundError,
-    repr_of,
-)
+from txnformat.errors import ConflictError, InvalidInputError, NotFoundError, repr_of
 from txnformat.log_reads import LogReads
 from txnformat.moments import Moment
 from txnformat.protocol.commit import CommitSettings
@@ -471,6 +466,7 @@ class TxnLog(LogReads):
         -----
         Requests: 1 entry.
         """
+        check_flags(embedding=embedding, columns=columns)
         features = (LIFECYCLE, *(EMBEDDING,) * embedding, *(COLUMNS,) * columns)
         if self.refresh().features.reader.issuperset(features):
             return False

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pyarrow as pa
 
 from txnformat.admin.transactions import Transactions
-from txnformat.arguments import check_flags, items
+from txnformat.arguments import check_flags, items, whole
 from txnformat.client.committer import Committer
 from txnformat.core.state import LogState, TopicState
 from txnformat.moments import Moment
@@ -179,6 +179,9 @@ class LogReads:
 
         ``open_sealed`` and ``as_of`` are as in :func:`~txnformat.reading.plan.plan_read`.
         """
+        check_flags(open_sealed=open_sealed)
+        if as_of is not None:
+            whole("as_of", as_of)
         with span("plan", log=self.store.url, topic=topic) as one:
             plan = plan_read(
                 self.sidecars,

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txnformat.errors import InvalidInputError
+from txnformat.errors import InvalidInputError, repr_of
 
 __all__ = ["Pattern"]
 
@@ -25,7 +26,9 @@ _REPETITIONS = re.compile(r"\{[0-9]*,?[0-9]{5}")
 class Pattern:
     """An expression of RE2, of at most 4 KiB, that a whole name has to match; else InvalidInputError of kind ``invalid-pattern``."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: Any) -> None:
+        if not isinstance(text, str):
+            raise _invalid(text, "it is not a text")
         try:
             if len(text.encode()) > PATTERN_BYTES_MAX:
                 raise _invalid(text, f"longer than {PATTERN_BYTES_MAX} bytes")
@@ -49,9 +52,9 @@ class Pattern:
         return [name for name, matches in zip(given, found.to_pylist(), strict=True) if matches]
 
 
-def _invalid(text: str, why: str) -> InvalidInputError:
+def _invalid(text: object, why: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{text!r:.100} is not a regular expression: {why:.200}",
+        f"{repr_of(text, 100)} is not a regular expression: {why:.200}",
         kind="invalid-pattern",
         hint="use the syntax of RE2: no look-around, no references to groups, at most 1,000 repetitions",
     )

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NoReturn
 
+from txnformat.arguments import whole
 from txnformat.columns.pylist import column_values
 from txnformat.core.records.chunks import CHUNK_HEADER, Chunk, chunk_of
 from txnformat.core.state import TopicState
@@ -106,6 +107,7 @@ def read_values(
         Kind ``topic-gone``: the topic was deleted, and pieces of a value have to be read again.
     """
     check_log(log, "read_values")
+    whole("held_bytes_max", held_bytes_max)
     found = log.refresh().topic(topic)
     schema = found.schema
     if not schema.version(0).equals(KAFKA_SCHEMA.arrow_schema):  # columns may have been added

@@ -24,7 +24,7 @@ from txnformat.types import TopicPartition
 from writers.partitioner import split_by_partition
 from writers.rows import PlainRow, RowFormat
 
-__all__ = ["Accumulator", "Inbox", "Prepared", "Run"]
+__all__ = ["Accumulator", "Inbox", "Prepared", "Run", "check_partition"]
 
 SPOOL_ROWS_MAX = 10_000
 """Single records that are made into Arrow together."""
@@ -171,7 +171,7 @@ class Accumulator:
         ``unknown-partition``; InvalidInputError of kind ``schema-mismatch``: every difference; of kind ``null-key``.
         """
         if partition is not None:
-            _check_partition(topic, partition)
+            check_partition(topic, partition)
         needs_key = keeps_latest(topic.settings)
         if type(data) is list and len(data) == 1:
             row = self._format(topic).pack(data[0])
@@ -205,7 +205,6 @@ class Accumulator:
     def next_partition(self, topic: TopicState, named: int | None = None) -> int:
         """Return the partition that the caller named, else the one whose turn it is; the turn then passes on."""
         if named is not None:
-            _check_partition(topic, named)
             return named
         turn = self._turn(topic)
         turn.is_taken = True
@@ -413,7 +412,8 @@ def _has_grown(topic: TopicState, known: TopicState) -> bool:
     return topic.partitions > known.partitions or topic.schema.schema_id > known.schema.schema_id
 
 
-def _check_partition(topic: TopicState, partition: int) -> None:
+def check_partition(topic: TopicState, partition: int) -> None:
+    """Raise NotFoundError of kind ``unknown-partition`` about what is none of a topic."""
     if type(partition) is not int or not 0 <= partition < topic.partitions:
         raise NotFoundError(
             "no such partition",

@@ -27,7 +27,7 @@ from txnformat.errors import (
 )
 from txnformat.log import TxnLog
 from txnformat.lookup import now_of, topic_named
-from writers.accumulator import Inbox, Prepared
+from writers.accumulator import Inbox, Prepared, check_partition
 from writers.calls import Calls, Interrupted
 from writers.chunks import LargeValue, Value, large_value
 from writers.inputs import AckSource
@@ -259,7 +259,7 @@ class Producer:
     ) -> bool:
         """Send the records of a Parquet file as they are: its bytes go into the log, and nothing is encoded anew.
 
-        The file is read, and its values and statistics are checked, before any of it is sent. Its records stand behind all that was sent before.
+        The file is read, and its values are checked, before any of it is sent; nothing that its footer says is passed on. Its records stand behind all that was sent before.
 
         Parameters
         ----------
@@ -276,7 +276,7 @@ class Producer:
 
             * it has the topic's columns and no others, in their order, all of them optional, and of types that Parquet stores as the topic does;
             * it uses encodings and compressions that files of a log have (no delta encodings, no LZ4 or Brotli);
-            * its row groups take at most 256 MiB in memory, and its statistics hold;
+            * its row groups take at most 256 MiB in memory;
             * it is larger than ``embed_bytes``: smaller ones travel in the entry;
             * the topic has one partition or no key columns, or ``partition`` is given; and it does not keep the latest record of each key.
 
@@ -293,6 +293,8 @@ class Producer:
         self._lock.check_own()
         self._session.check_unless_running(Call.SEND)
         found = topic_named(self._log, topic, partition)
+        if partition is not None:
+            check_partition(found, partition)
         is_spread = partition is None and found.partitions > 1 and bool(found.schema.key_columns)
         if is_spread or keeps_latest(found.settings):
             return False

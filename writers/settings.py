@@ -9,10 +9,18 @@ from txnformat import keys
 from txnformat.arguments import check_settings, is_flag, is_text
 from txnformat.core.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS
 from txnformat.core.transactions.state import DEFERRED_TIMEOUT_MS_MAX
-from txnformat.errors import InvalidInputError
+from txnformat.errors import InvalidInputError, repr_of
 from writers.upload import ROLL_BYTES
 
-__all__ = ["CHUNK_BYTES_MAX", "CHUNK_BYTES_MIN", "EMBED_BYTES", "MIB", "Buffer", "ProducerSettings"]
+__all__ = [
+    "CHUNK_BYTES_MAX",
+    "CHUNK_BYTES_MIN",
+    "EMBED_BYTES",
+    "LINGER_MS_MAX",
+    "MIB",
+    "Buffer",
+    "ProducerSettings",
+]
 
 MIB = 1024 * 1024
 
@@ -23,6 +31,10 @@ CHUNK_BYTES_MIN = 1024
 """Below this the headers would outweigh the value."""
 CHUNK_BYTES_MAX = 64 * MIB
 """A row group holds no more, and a reader holds a row group in memory; Arrow's own limit is 2 GiB for a batch."""
+
+
+LINGER_MS_MAX = 10**12
+"""31 years, which is never; a timer of the system takes no 2**63 ms."""
 
 
 class Buffer(StrEnum):
@@ -82,11 +94,11 @@ class ProducerSettings:
             if is_flag(self.enable_idempotence) and not self.enable_idempotence:
                 problems.append("a transactional producer needs idempotence")
         elif is_text(self.buffer) and self.buffer != Buffer.AUTO:
-            problems.append(f"buffer={str(self.buffer)!r} needs a transactional_id")
+            problems.append(f"buffer={repr_of(self.buffer, 80)} needs a transactional_id")
         bounds: dict[str, tuple[int, int | None]] = {
             "transaction_timeout_ms": (1, None),
             "deferred_timeout_ms": (1, DEFERRED_TIMEOUT_MS_MAX),
-            "linger_ms": (0, None),
+            "linger_ms": (0, LINGER_MS_MAX),
             "batch_bytes": (1, None),
             "buffer_bytes": (1, None),
             "roll_bytes": (1, None),

@@ -1,7 +1,7 @@
-"""Parquet files of other writers as segment files: their column chunks as they are, and behind them a footer with checksums.
+"""Parquet files of other writers as segment files: their column chunks as they are, and behind them a footer of ours.
 
-A file is taken only if a writer of segment files could have made it (docs/internals/spec.md, 6.1). Before it is sent, it is read by the reader of segment files, and the
-statistics by which readers skip rows are compared with its values: a footer is only a claim.
+A file is taken only if a writer of segment files could have made it (docs/internals/spec.md, 6.1). Nothing of its footer is passed on but where its chunks lie, how they are encoded and how many values
+they have, and that is tried: the reader of segment files reads it whole first. Checksums and statistics are computed of what is there.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import hashlib
 import io
 import itertools
 import os
+import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -21,15 +22,16 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import pyarrow.types as pt
 from zlib_ng import zlib_ng
 
 from txnformat.columns.conform import conform
 from txnformat.core.entry import sha256_hex
 from txnformat.core.topics.schema import TopicSchema
 from txnformat.errors import CorruptDataError, InvalidInputError, repr_of
-from txnformat.reading.pruning import statistics_bounds
-from txnformat.segments.footer import CHUNK_CRC32_KEY, MAGIC, TAIL_BYTES, Footer, FooterError, decode_footer
-from txnformat.segments.footer_shape import shape_of
+from txnformat.segments.footer import MAGIC, TAIL_BYTES, Chunk, FooterError, decode_footer
+from txnformat.segments.footer_encoding import encode_segment_footer, encode_statistics
+from txnformat.segments.footer_shape import Leaf, Physical, shape_of
 from txnformat.segments.reader import SegmentFileReader
 from txnformat.segments.writer import ROW_GROUP_BYTES_MAX
 from txnformat.store.memory import MemoryStore
@@ -46,6 +48,9 @@ PIECE_BYTES = 8 * 1024 * 1024
 
 ROWS_AT_ONCE = 65_536
 
+BOUND_BYTES_MAX = 4096
+"""Longest text that statistics tell (inclusive), as in files that pyarrow writes."""
+
 NAME = "file"
 
 
@@ -55,17 +60,25 @@ class FileBytes:
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._copy: IO[bytes] | None = None
-        self.size = file.seek(0, io.SEEK_END)
+        try:
+            self.size = int(file.seek(0, io.SEEK_END))
+        except (ValueError, TypeError) as error:
+            raise OSError(f"its end cannot be found: {error!s:.200}") from None
 
     def __call__(self, start: int, length: int) -> bytes:
         """Return bytes from a place on. Raises OSError: they cannot be read, or the file is shorter than it was."""
-        self._file.seek(start)
-        data = self._file.read(length)
-        while len(data) < length:
-            more = self._file.read(length - len(data))
-            if not more:
-                raise OSError(f"the file ends at byte {start + len(data)}, and had {self.size} bytes")
-            data += more
+        try:
+            self._file.seek(start)
+            data = self._file.read(length)
+            while len(data) < length:
+                more = self._file.read(length - len(data))
+                if not more:
+                    raise OSError(f"the file ends at byte {start + len(data)}, and had {self.size} bytes")
+                data += more
+            if not isinstance(data, bytes):
+                raise TypeError("it gives no bytes")
+        except (ValueError, TypeError) as error:  # it is closed, or no file of bytes
+            raise OSError(f"no bytes can be read: {error!s:.200}") from None
         return data
 
     def pieces(self, start: int, end: int) -> Iterator[bytes]:
@@ -140,13 +153,20 @@ class WholeFile:
         )
 
 
+def _opened(path: str | os.PathLike[str]) -> IO[bytes]:
+    try:
+        return Path(path).open("rb")
+    except ValueError as error:  # a NUL, or half of a surrogate pair
+        raise OSError(str(error)) from None
+
+
 @contextmanager
 def open_file(file: str | os.PathLike[str] | IO[bytes]) -> Iterator[FileBytes]:
     """Give the bytes of a file. Raises InvalidInputError of kind ``invalid-file`` about one that cannot be opened, and in place of each OSError of the block."""
     with ExitStack() as stack:
         try:
             if isinstance(file, str | os.PathLike):
-                file = stack.enter_context(Path(file).open("rb"))
+                file = stack.enter_context(_opened(file))
             elif not all(callable(getattr(file, name, None)) for name in ("seek", "read")):
                 raise InvalidInputError(
                     f"file is {repr_of(file, 80)}, not a path or a file opened for reading bytes",
@@ -189,50 +209,82 @@ def _as_segment_file(source: FileBytes, topic: TopicSchema) -> WholeFile | None:
     length = int.from_bytes(source(size - TAIL_BYTES, 4), "little") + TAIL_BYTES
     if length > min(size - len(MAGIC), FOOTER_BYTES_MAX):
         return None
-    end = size - length
-    theirs = source(end, length)
-    found = decode_footer(theirs, shape_of(schema), end)
-    if not found.is_ordered or not found.groups or any(group.rows < 1 for group in found.groups):
+    theirs = source(size - length, length)
+    found = decode_footer(theirs, shape_of(schema), size - length)
+    if not found.groups or any(group.rows < 1 for group in found.groups) or not _has_types(theirs, schema):
         return None
     source.bring_near()
-    checksums = "".join(f"{crc32:08x}" for crc32 in _checksums(source, found)).encode()
-    footer = _footer(theirs, schema, checksums)
+    leaves = range(len(found.shape.leaves))
+    chunks = [[found.chunk(group, leaf) for leaf in leaves] for group in range(len(found.groups))]
+    checksums = "".join(f"{_crc32(source, chunk):08x}" for group in chunks for chunk in group).encode()
+    end = max(chunk.start + chunk.length for group in chunks for chunk in group)
+    rows = [group.rows for group in found.groups]
+
+    def footer_of(statistics: Sequence[Sequence[bytes]]) -> bytes:
+        described = [list(zip(*each, strict=True)) for each in zip(chunks, statistics, strict=True)]
+        return encode_segment_footer(found.shape, list(zip(rows, described, strict=True)), checksums)
+
+    footer = footer_of([[b""] * len(leaves)] * len(chunks))
+    record = FileRecord(NAME, end + len(footer), "", len(footer), sha256_hex(footer), found.rows)
+    reader = SegmentFileReader(_Source(source, end, footer), record, schema, threads=1)
+    batches: list[BatchRecord] = []
+    statistics: list[list[bytes]] = []
+    for group in range(len(chunks)):
+        table = _row_group(reader, group, schema)
+        if table is None:
+            return None
+        batches.append(_batch(table, group, sum(chunk.length for chunk in chunks[group]), topic))
+        statistics.append([_statistics(table, leaf) for leaf in found.shape.leaves])
+    footer = footer_of(statistics)
     digest = hashlib.sha256()
     for piece in itertools.chain(source.pieces(0, end), [footer]):
         digest.update(piece)
-    whole = digest.hexdigest()
-    record = FileRecord(NAME, end + len(footer), whole, len(footer), sha256_hex(footer), found.rows)
-    # A footer is a claim of its writer; the reader finds out whether it is true.
-    reader = SegmentFileReader(_Source(source, end, footer), record, schema, threads=1)
-    batches: list[BatchRecord] = []
-    for group in range(len(found.groups)):
-        batch = _batch(reader, group, topic)
-        if batch is None:
-            return None
-        batches.append(batch)
-    return WholeFile(source, end, footer, whole, topic.schema_id, tuple(batches))
+    return WholeFile(source, end, footer, digest.hexdigest(), topic.schema_id, tuple(batches))
 
 
-def _checksums(source: FileBytes, footer: Footer) -> Iterator[int]:
-    """Yield the CRC-32 of each column chunk, row group by row group."""
-    for group in range(len(footer.groups)):
-        for leaf in range(len(footer.shape.leaves)):
-            chunk = footer.chunk(group, leaf)
-            value = 0
-            for piece in source.pieces(chunk.start, chunk.start + chunk.length):
-                value = zlib_ng.crc32(piece, value)
-            yield value
+def _has_types(footer: bytes, schema: pa.Schema) -> bool:
+    """Return whether a file's values are of the topic's types: Parquet stores durations of any unit, and numbers, alike."""
+    try:
+        found = pq.read_schema(io.BytesIO(MAGIC + footer))
+    except OSError:  # of an Arrow schema in it that is damaged
+        return False
+    return all(map(_is_alike, found.types, schema.types))
 
 
-def _footer(theirs: bytes, schema: pa.Schema, checksums: bytes) -> bytes:
-    """Return a footer with the row groups of another one, and with the checksums of their chunks."""
-    empty, whole = io.BytesIO(), io.BytesIO()
-    with pq.ParquetWriter(empty, schema, store_schema=True) as writer:
-        writer.add_key_value_metadata({CHUNK_CRC32_KEY: checksums})
-    metadata = pq.read_metadata(empty)
-    metadata.append_row_groups(pq.read_metadata(io.BytesIO(MAGIC + theirs)))
-    metadata.write_metadata_file(whole)
-    return whole.getvalue()[len(MAGIC) :]
+def _is_alike(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Return whether values of two types of Arrow are the same, of columns that Parquet stores alike: texts are, whatever holds them in memory."""
+    if pt.is_dictionary(found):
+        found = found.value_type
+    if pt.is_string(wanted):
+        return bool(pt.is_string(found) or pt.is_large_string(found) or pt.is_string_view(found))
+    if pt.is_binary(wanted):
+        return bool(pt.is_binary(found) or pt.is_large_binary(found) or pt.is_binary_view(found))
+    if pt.is_list(wanted):
+        return bool(pt.is_list(found) or pt.is_large_list(found)) and _is_alike(
+            found.value_type, wanted.value_type
+        )
+    if pt.is_map(wanted):
+        return (
+            bool(pt.is_map(found))
+            and _is_alike(found.key_type, wanted.key_type)
+            and _is_alike(found.item_type, wanted.item_type)
+        )
+    if pt.is_struct(wanted):
+        return bool(pt.is_struct(found)) and all(
+            _is_alike(one.type, other.type) for one, other in zip(found, wanted, strict=True)
+        )
+    if pt.is_timestamp(wanted):
+        return bool(
+            pt.is_timestamp(found)
+        )  # the unit, and whether it is an instant, are in Parquet's own schema
+    return bool(found == wanted)
+
+
+def _crc32(source: FileBytes, chunk: Chunk) -> int:
+    value = 0
+    for piece in source.pieces(chunk.start, chunk.start + chunk.length):
+        value = zlib_ng.crc32(piece, value)
+    return value
 
 
 class _Source(MemoryStore):
@@ -248,9 +300,8 @@ class _Source(MemoryStore):
         return data + self._footer[max(0, start - self._end) : max(0, stop - self._end)]
 
 
-def _batch(reader: SegmentFileReader, group: int, topic: TopicSchema) -> BatchRecord | None:
-    """Return the record of a row group that was read whole; None where the file says of it what is not so, or it is too large."""
-    schema = topic.arrow_schema
+def _row_group(reader: SegmentFileReader, group: int, schema: pa.Schema) -> pa.Table | None:
+    """Return a row group, read and checked as a reader does and as a send is; None: it is too large."""
     batches = []
     size = 0
     for batch in reader.read([group], schema.names, ROWS_AT_ONCE):
@@ -258,47 +309,60 @@ def _batch(reader: SegmentFileReader, group: int, topic: TopicSchema) -> BatchRe
         if size > TAKEN_ROW_GROUP_BYTES_MAX:
             return None
         batches.append(batch)
-    table = conform(pa.Table.from_batches(batches, schema), schema)
-    if not all(_is_true(reader, group, name, table.column(name)) for name in schema.names):
-        return None
+    return conform(pa.Table.from_batches(batches, schema), schema)
+
+
+def _batch(table: pa.Table, group: int, size: int, topic: TopicSchema) -> BatchRecord:
     smallest = largest = NO_TIMESTAMP_MS
     if topic.timestamp_column is not None:
         found = pc.min_max(table.column(topic.timestamp_column))
         if found["min"].is_valid:
             smallest, largest = found["min"].value // 1000, found["max"].value // 1000
-    stored = sum(chunk.length for chunk in reader.chunks(group, schema.names))
-    return BatchRecord(0, 0, group, 1, table.num_rows, stored, smallest, largest)
+    return BatchRecord(0, 0, group, 1, table.num_rows, size, smallest, largest)
 
 
-def _is_true(reader: SegmentFileReader, group: int, name: str, column: pa.ChunkedArray) -> bool:
-    """Return whether the statistics of a column chunk hold for its values, as far as readers go by them."""
-    found = reader.statistics([group], name)
-    if found is None:
-        return True
-    bounds = statistics_bounds(found[1], [len(column)], found[0], column.type)
-    if bounds is None:
-        return True
-    if (column.null_count and not bounds.nulls[0]) or (
-        column.null_count < len(column) and not bounds.values[0]
-    ):
-        return False
-    if not bounds.known[0]:
-        return True
+def _statistics(table: pa.Table, leaf: Leaf) -> bytes:
+    """Return the statistics of a column chunk, of the values that it has; nothing for a part of a nested column."""
+    if len(leaf.path) > 1:
+        return b""
+    column = table.column(leaf.path[0].decode())
+    kind = column.type
+    if pt.is_date32(kind):
+        column = column.cast(pa.int32())
+    elif pt.is_temporal(kind):
+        column = column.cast(pa.int64())
     extremes = pc.min_max(column)
-    smallest, largest = (_comparable(extremes[which]) for which in ("min", "max"))
-    return smallest is None or not (smallest < bounds.lower[0] or largest > bounds.upper[0])
+    bounds = [extremes[which].as_py() for which in ("min", "max")]
+    return encode_statistics(column.null_count, _plain_bounds(bounds, leaf))
 
 
-def _comparable(value: pa.Scalar) -> Any:
-    """Return a value in the units of the bounds; None of no value."""
-    if not value.is_valid:
+_FORMS = {
+    Physical.INT32: "<i",
+    Physical.INT64: "<q",
+    Physical.FLOAT: "<f",
+    Physical.DOUBLE: "<d",
+    Physical.BOOLEAN: "<?",
+}
+
+
+def _plain_bounds(bounds: list[Any], leaf: Leaf) -> tuple[bytes, bytes] | None:
+    """Return the smallest and the largest value in Parquet's plain encoding; None where there are none, or none worth telling."""
+    smallest, largest = bounds
+    if smallest is None:
         return None
-    if isinstance(value, pa.TimestampScalar | pa.Time64Scalar | pa.DurationScalar | pa.Date32Scalar):
-        return value.value
-    plain = value.as_py()
-    if isinstance(plain, str):
-        return plain.encode()
-    if isinstance(plain, Decimal):
-        sign, digits, _ = plain.as_tuple()
-        return int("".join(map(str, digits))) * (-1 if sign else 1)
-    return plain
+    if isinstance(smallest, float):
+        if not smallest <= largest:  # nothing but NaN
+            return None
+        smallest, largest = smallest or -0.0, largest or 0.0  # zeros of both signs are equal
+    if isinstance(smallest, Decimal):
+        whole = [
+            int("".join(map(str, one.as_tuple().digits))) * (-1 if one < 0 else 1)
+            for one in (smallest, largest)
+        ]
+        smallest, largest = (one.to_bytes(leaf.width, "big", signed=True) for one in whole)
+    elif isinstance(smallest, str):
+        smallest, largest = smallest.encode(), largest.encode()
+    form = _FORMS.get(leaf.physical)
+    if form is not None:
+        smallest, largest = struct.pack(form, smallest), struct.pack(form, largest)
+    return (smallest, largest) if max(len(smallest), len(largest)) <= BOUND_BYTES_MAX else None

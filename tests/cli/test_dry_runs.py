@@ -89,6 +89,14 @@ def test_the_library_only_reads_for_a_dry_run(busy: TxnLog, root: Path) -> None:
         log.delete_topic("small", dry_run="yes")  # type: ignore[arg-type]
 
 
+def test_a_dry_run_of_a_compaction_says_what_it_leaves_out(txnlog: Command, busy: TxnLog) -> None:
+    assert (
+        "what is sealed now: without --dry-run the command seals the rest"
+        in txnlog("compact", "--dry-run").out
+    )
+    assert "what is sealed now" not in txnlog("compact").out
+
+
 def test_compactions_and_tables_are_told(txnlog: Command, busy: TxnLog, root: Path) -> None:
     busy.alter_topic("small", settings={"publish.formats": "delta"})
     txnlog("compact", "small", "--target-bytes", "1")

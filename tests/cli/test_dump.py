@@ -12,6 +12,7 @@ import pyarrow.ipc
 import pytest
 
 from tests.cli.conftest import Command
+from txnformat import errors
 from txnformat.columns.arrow_file import encode_arrow_file
 from txnformat.core.sealing.sidecar import MARKERS_SCHEMA
 from txnformat.core.transactions.abort_index import AbortedTransaction, encode
@@ -280,3 +281,22 @@ def test_objects_that_are_not_what_they_are_called(
         assert answer.out == ""
     missing = txnlog("dump", "object", f"nowhere/{name}", "--json")
     assert (missing.code, missing.error["kind"]) == (3, "no-object")
+
+
+@pytest.mark.parametrize(
+    "suffix", ["json", "txt", "arrow", "index", "runs", "markers", "txnindex", "parquet", "json.gz"]
+)
+@pytest.mark.parametrize(
+    "data", [b"garbage \xff" * 10, b"", b"ARROW1 and nothing", b"PAR1 and PAR1"], ids=range(4)
+)
+def test_what_cannot_be_decoded_has_one_exit_code(
+    txnlog: Command, tmp_path: Path, suffix: str, data: bytes
+) -> None:
+    path = tmp_path / f"some.{suffix}"
+    path.write_bytes(data)
+    answer = txnlog("dump", "object", path, "--json")
+    if (suffix, data) == ("txnindex", b""):  # a segment without aborted transactions
+        assert (answer.code, answer.out) == (0, "")
+        return
+    assert answer.code == 6
+    assert issubclass(getattr(errors, answer.error["class"]), errors.FormatError)

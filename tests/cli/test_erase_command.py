@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -145,3 +146,10 @@ def test_all_rows_go_with_consent(txnlog: Command, people: TxnLog) -> None:
     answer = txnlog("erase", "people", "--where", "TRUE", "--requested-by", "x", "--all-rows")
     assert answer.code == 0
     assert people.read("people").read_all().num_rows == 0
+
+
+def test_without_a_log_there_is_no_key(txnlog: Command, root: Path) -> None:
+    answer = txnlog("erase", "people", "--where", "id = 1", "--requested-by", "x")
+    assert answer.code == 3
+    assert answer.err.startswith("txnlog: ")
+    assert "key" not in answer.err

@@ -81,6 +81,17 @@ def test_a_log_that_is_gone_or_replaced_ends_the_following(
     assert b"kind: " + kind in err
 
 
+def test_a_topic_that_is_deleted_ends_the_following(topic: TxnLog) -> None:
+    topic.upgrade()
+    with consuming("--follow") as process:
+        assert [line(process)["id"], line(process)["id"]] == [1, 2]
+        topic.delete_topic("t")
+        out, err = process.communicate(timeout=300)
+    assert (process.returncode, out) == (3, b"")
+    assert b"the topic of the consumer was deleted" in err
+    assert b"subscription" not in err
+
+
 def test_an_open_transaction_holds_back_what_is_followed(topic: TxnLog) -> None:
     with Producer(topic, transactional_id="slow", buffer="inline") as slow:
         slow.begin()

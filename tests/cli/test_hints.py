@@ -192,6 +192,8 @@ def test_a_reader_who_sees_nothing_learns_what_holds_it_back(txnlog: Command, sh
         held = "1 offset of orders held back by open transactions; txnlog offsets orders says by which"
         assert txnlog("consume", "orders").err == f"txnlog: note: {held}\n"
         assert json.loads(txnlog("consume", "orders", "--json").err) == {"notes": [held]}
+        twice = txnlog("consume", "orders", "-p", "1,1", "-p", "1")
+        assert twice.err == f"txnlog: note: {held}\n"
         for other in (["-p", 0], ["--isolation", "snapshot"], ["--version-as-of", 1]):
             assert txnlog("consume", "orders", *other).err == "", other
     finally:

@@ -144,6 +144,52 @@ def test_a_log_that_is_gone_or_replaced_is_told_within_two_looks_and_until_it_is
     assert looks() == [str(entry)] * 4
 
 
+@pytest.mark.parametrize("is_replaced", [False, True])
+@pytest.mark.parametrize("is_kept", [False, True], ids=["read", "kept"])
+def test_a_slider_shows_no_state_of_another_log(tmp_path: Path, is_replaced: bool, is_kept: bool) -> None:
+    clock = ManualClock()
+    log = TxnLog.create(tmp_path / "log")
+    for name in ("a", "b", "c"):
+        log.create_topic(name, SCHEMA)
+    service = Service(TxnLog.open(tmp_path / "log", clock=clock), None, 100, 1_000)
+    if is_kept:
+        service.document(2)
+    (tmp_path / "log").rename(tmp_path / "aside")
+    if is_replaced:
+        other = TxnLog.create(tmp_path / "log")
+        for name in ("x", "y", "z"):
+            other.create_topic(name, SCHEMA)
+    clock.sleep(1)
+    for _ in range(2):
+        for entry in (2, log.state.entry, 10**6):
+            with pytest.raises((NotFoundError, ConflictError)) as refused:
+                service.document(entry)
+            assert refused.value.kind == ("log-replaced" if is_replaced else "log-gone")
+    shutil.rmtree(tmp_path / "log", ignore_errors=True)
+    (tmp_path / "aside").rename(tmp_path / "log")
+    assert json.loads(service.document(2))["entry"] == 2
+
+
+def test_a_slider_that_moves_fast_asks_once_for_each_state_whether_the_log_is_there() -> None:
+    clock = ManualClock()
+    store = MemoryStore(clock, "asked")
+    log = TxnLog.create(store, clock=clock)
+    log.create_topic("t", SCHEMA)
+    counting = CountingStore(store)
+    service = Service(TxnLog.open(counting, clock=clock), None, 100, 1_000)
+    service.document(0)
+    with counting.measure() as measured:
+        for _ in range(5):
+            service.document(0)
+            service.document(log.state.entry)
+    assert measured.counts.count() == 0
+    clock.sleep(1)
+    with counting.measure() as measured:
+        for _ in range(5):
+            service.document(0)
+    assert measured.counts.count() == 1
+
+
 def test_what_follows_from_another_log_is_told_as_that(tmp_path: Path) -> None:
     """The next entry of a log that was created anew does not continue the chain."""
     clock = ManualClock()

@@ -164,7 +164,7 @@ def test_a_metrics_file_without_a_directory_is_told_before_anything_is_done(
 ) -> None:
     before = orders.refresh().entry
     answer = txnlog("maintain", "all", "--metrics-file", tmp_path / "none" / "x.prom", "--json")
-    assert (answer.code, answer.error["kind"]) == (2, "invalid-file")
+    assert (answer.code, answer.error["kind"]) == (5, "output-failed")
     assert "x.prom" in answer.err
     assert orders.refresh().entry == before
 

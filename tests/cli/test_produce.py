@@ -394,7 +394,7 @@ def test_a_file_appears_whole_or_not_at_all(txnlog: Command, log: TxnLog, tmp_pa
         (["--timestamp-as-of", "1999-12-31"], 3, "timestamp-before-log"),
         (["--timestamp-as-of", "2999-12-31T00:00Z"], 3, "timestamp-in-future"),
         (["--timestamp-as-of", "yesterday"], 2, "invalid-timestamp"),
-        (["-o", "/nowhere/file.jsonl"], 2, "invalid-file"),
+        (["-o", "/nowhere/file.jsonl"], 5, "output-failed"),
     ],
 )
 def test_a_bad_question_is_answered_on_stderr(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -210,6 +211,44 @@ def test_an_interrupt_while_producing_writes_nothing(log: TxnLog, ending: signal
     assert (produce.returncode, out) == (code, b"")
     assert err == b"txnlog: interrupted; no record was written\n"
     assert log.refresh().entry == before
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ([], b"txnlog: interrupted\n"),
+        (["--json"], b'{"error": {"class": "Interrupted", "kind": "interrupted", '),
+    ],
+)
+def test_an_interrupt_while_modules_are_loaded_is_one_line(options: list[str], told: bytes) -> None:
+    code = (
+        "import os, signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'txnlog.cli.failures':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from txnlog.__main__ import main\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [PROGRAM[0], "-c", code, "topics", *options], capture_output=True, check=False, timeout=300
+    )
+    assert (done.returncode, done.stdout) == (130, b"")
+    assert done.stderr.startswith(told)
+    assert done.stderr.count(b"\n") == 1
+    if options:
+        assert json.loads(done.stderr)["error"]["exit_code"] == 130
+
+
+def test_an_interrupt_that_is_ignored_stays_so(log: TxnLog) -> None:
+    code = (
+        "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); from txnlog import __main__;"
+        "import txnlog.cli.app as app; app.main = lambda: print(signal.getsignal(signal.SIGINT).name);"
+        "__main__.main()"
+    )
+    done = subprocess.run([PROGRAM[0], "-c", code], capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout == "SIG_IGN\n"
 
 
 def test_a_killed_produce_writes_nothing(log: TxnLog) -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.cli.conftest import Command
@@ -50,3 +51,30 @@ def test_a_grace_that_is_none_or_too_short_is_refused(
 
 def test_a_short_grace_with_consent(txnlog: Command, log: TxnLog) -> None:
     assert txnlog("vacuum", "--grace", "1s", "--allow-short-grace").code == 0
+
+
+def test_a_dry_run_says_the_floor_of_the_real_run(txnlog: Command, log: TxnLog) -> None:
+    """Also where the real run leaves the floor, because it would condemn nothing more."""
+    log.create_topic("t", pa.schema([("id", pa.int64())]))
+    grace = ("--grace", "0s", "--allow-short-grace", "--json")
+    floors = []
+    for number in range(6):
+        if number % 3 == 0:
+            assert txnlog("produce", "t", stdin='{"id": 1}').code == 0
+            txnlog("maintain", "seal")
+        elif number % 3 == 1:
+            txnlog(
+                "groups",
+                "reset-offsets",
+                f"g{number}",
+                "--topic",
+                "t",
+                "--to-earliest",
+                "--create",
+                "--execute",
+            )
+        said = txnlog("vacuum", *grace, "--dry-run").json["floor"]
+        assert txnlog("vacuum", *grace).json["floor"] == said
+        floors.append(said)
+    assert len(set(floors)) < len(floors)  # it stayed at least once
+    assert len(set(floors)) > 1

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.small_disk import mount, small_disk
 from txnformat.errors import StorageError
 from txnformat.store.base import CreateOutcome
 from txnformat.store.local import TEMPORARY_PREFIX, LocalStore
@@ -15,25 +15,11 @@ from txnformat.store.local import TEMPORARY_PREFIX, LocalStore
 DISK_BYTES = 256 * 1024
 
 
-def _mount(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
-
-
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A tmpfs of 256 KiB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    try:
-        mounted = _mount("-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(place))
-    except FileNotFoundError:
-        pytest.skip("there is no mount command")
-    if mounted.returncode:
-        pytest.skip(f"this user may not mount a tmpfs: {mounted.stderr.strip()}")
-    try:
+    with small_disk(tmp_path / "disk", DISK_BYTES) as place:
         yield place
-    finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 def _temporaries(root: Path) -> list[Path]:
@@ -77,7 +63,7 @@ def test_a_stream_that_fills_the_disk_gives_the_space_back_at_once(disk: Path) -
 
 def test_a_read_only_disk_is_readable_and_refuses_writes(disk: Path) -> None:
     LocalStore(disk).create("a/object", b"x")
-    assert _mount("-o", "remount,ro", str(disk)).returncode == 0
+    assert mount("-o", "remount,ro", str(disk)).returncode == 0
     store = LocalStore(disk)
     assert store.get("a/object") == b"x"
     assert store.create("a/object", b"y").outcome is CreateOutcome.EXISTS

@@ -29,7 +29,7 @@ OF_STORES = {
 """The callers of a store's deletions outside of the stores: the doctor deletes the objects of its own trial, a publication old versions of its tables."""
 OF_OTHERS = {
     ("txnformat/admin/garbage.py", "delete"),  # a list of keys
-    ("txnlog/cli/consume.py", "unlink"),  # a file of output that was not finished
+    ("txnlog/cli/records/outputs.py", "unlink"),  # a file of output that was not finished
     ("txnlog/cli/doctor/store.py", "rmdir"),  # the folder of its trial, if it made that
     ("txnlog/cli/groups.py", "delete"),  # a group is no object
     ("txnlog/cli/subscriptions.py", "delete"),  # nor is a subscription

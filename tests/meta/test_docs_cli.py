@@ -71,4 +71,4 @@ def test_every_command_that_is_named_exists() -> None:
 
 
 def test_the_program_is_installed_under_its_name() -> None:
-    assert "txnlog = txnlog.cli.app:main" in (ROOT / "setup.cfg").read_text(encoding="utf-8")
+    assert "txnlog = txnlog.__main__:main" in (ROOT / "setup.cfg").read_text(encoding="utf-8")

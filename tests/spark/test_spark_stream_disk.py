@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_datasource.datasource import register
+from tests.small_disk import mount, small_disk
 from tests.spark.feeds import Feed, rows
 from tests.spark.outages import batches
 from txnformat.keys import LOG_PREFIX
@@ -27,25 +27,11 @@ ROOMS = range(10)
 """Pages that are left when a query starts: each lets the batch come one or two files further."""
 
 
-def _mount(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
-
-
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A small tmpfs."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    try:
-        mounted = _mount("-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(place))
-    except FileNotFoundError:
-        pytest.skip("there is no mount command")
-    if mounted.returncode:
-        pytest.skip(f"this user may not mount a tmpfs: {mounted.stderr.strip()}")
-    try:
+    with small_disk(tmp_path / "disk", DISK_BYTES) as place:
         yield place
-    finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 def _fill(disk: Path, pages: int) -> Path:
@@ -96,9 +82,9 @@ def test_case_18_root_and_checkpoint_on_one_disk_that_becomes_read_only(
         feed.add(0)
         feed.run(checkpoint=disk / "checkpoint")
         feed.add(1)
-        assert _mount("-o", "remount,ro", str(disk)).returncode == 0
+        assert mount("-o", "remount,ro", str(disk)).returncode == 0
         assert "Read-only file system" in feed.fails(checkpoint=disk / "checkpoint")
-        assert _mount("-o", "remount,rw", str(disk)).returncode == 0
+        assert mount("-o", "remount,rw", str(disk)).returncode == 0
         feed.run(checkpoint=disk / "checkpoint")
         assert rows(log) == [0, 1]
 
@@ -111,13 +97,13 @@ def test_a_root_that_becomes_read_only_ends_the_query_with_one_clear_error(
         feed.add(0)
         feed.run()
         feed.add(1)
-        assert _mount("-o", "remount,ro", str(disk)).returncode == 0
+        assert mount("-o", "remount,ro", str(disk)).returncode == 0
         told = feed.fails()
         assert told.count("[TXNLOG_READ_ONLY_STORE]") == 1
         assert f"path=`{disk}/log/" in told
         assert "mount it writable" in told
         assert (rows(log), batches(feed.checkpoint / "offsets")) == ([0], [0, 1])
-        assert _mount("-o", "remount,rw", str(disk)).returncode == 0
+        assert mount("-o", "remount,rw", str(disk)).returncode == 0
         feed.run()
         assert rows(log) == [0, 1]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from txnformat.arguments import check_flags, items
+from txnformat.arguments import check_flags, items, listed
 from txnformat.client.committer import Committer
 from txnformat.core.groups import decide as decide_groups
 from txnformat.core.groups.listing import (
@@ -113,8 +113,9 @@ class Groups:
 
     def describe_all(self, groups: Iterable[str] | None = None) -> tuple[GroupDetails, ...]:
         """Describe several groups (all, by name, without an argument) as of one moment; as :meth:`describe` each."""
+        given = None if groups is None else listed("groups", groups)
         state, now_ms = self._committer.refresh_with_time()
-        names = sorted(state.groups) if groups is None else items(groups, "groups")
+        names = sorted(state.groups) if given is None else given
         count = partial(count_records, self._sidecars, state)
         return tuple(describe_group(state, check_reader_name(name, "group"), now_ms, count) for name in names)
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 from numbers import Integral
 from typing import Any
 
-from txnformat.arguments import check_flags, is_text, items
+from txnformat.arguments import check_flags, is_text, items, listed, whole
 from txnformat.client.committer import Committer
 from txnformat.core.intents import CommitResult, EndTransaction
 from txnformat.core.operations import Cause
@@ -132,6 +132,8 @@ class Transactions:
             raise InvalidInputError(
                 f"producer_ids is {repr_of(producer_ids)}, not a list of numbers", kind="invalid-argument"
             )
+        if min_duration_ms is not None:
+            whole("min_duration_ms", min_duration_ms, None)
         state, now_ms = self._committer.refresh_with_time()
         found = list_transactions(
             state,
@@ -156,11 +158,9 @@ class Transactions:
 
     def describe_all(self, transactional_ids: Iterable[str]) -> tuple[TransactionDetails, ...]:
         """Describe several transactional ids as of one moment; as :meth:`describe` each."""
+        names = listed("transactional_ids", transactional_ids)
         state, now_ms = self._committer.refresh_with_time()
-        return tuple(
-            describe_transaction(state, check_transactional_id(name), now_ms)
-            for name in items(transactional_ids, "transactional_ids")
-        )
+        return tuple(describe_transaction(state, check_transactional_id(name), now_ms) for name in names)
 
     def describe_producers(self, topic: str, partition: int) -> tuple[ProducerOfPartition, ...]:
         """Describe the producers that a partition remembers: idempotent ones, and those with an open transaction there.
@@ -215,6 +215,8 @@ class Transactions:
 
         Requests: those of a refresh, and 1 GET for each spill of partitions with open transactions.
         """
+        if max_transaction_timeout_ms is not None:
+            whole("max_transaction_timeout_ms", max_transaction_timeout_ms)
         state, now_ms = self._committer.refresh_with_time()
         # The last append of a transaction may be spilled.
         held = {key: 0 for key, one in state.partitions.items() if one.spills and one.open}
@@ -389,6 +391,8 @@ class Transactions:
         """
         check_flags(restored=restored, dry_run=dry_run)
         check_workers(prefix, parallelism, worker, safe_scale_down_factor)
+        if opened_before_entry is not None:
+            whole("opened_before_entry", opened_before_entry)
         state, _ = self._committer.refresh_with_time()
         names = worker_ids(state, prefix, parallelism, worker, safe_scale_down_factor, own_only=restored)
         before = state.entry + 1 if opened_before_entry is None else opened_before_entry

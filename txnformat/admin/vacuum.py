@@ -113,8 +113,10 @@ class _Vacuum:
             if listed.has_views:
                 state = self._committer.refresh()  # it knows the topics of all tables that are listed
             old_entry = self._committer.read(last_entry_at(state, old_ms))
-            state = self._marked(state, listed, old_entry)
-            floor = max(state.vacuum_floor, old_entry) if self._dry_run else state.vacuum_floor
+            moves = _moves(state, listed, old_entry)
+            if moves and not self._dry_run:
+                state = self._marked(old_entry)
+            floor = old_entry if moves and self._dry_run else state.vacuum_floor
             # From here to the first deletion everything is read that is needed: what cannot be read stops the vacuum.
             live_objects(self._requests, state, lambda key: spool.add(key, _LIVE))
             documents = self._documents(state, listed)
@@ -160,14 +162,8 @@ class _Vacuum:
             raise
         return spool, listed
 
-    def _marked(self, state: LogState, listed: _Listed, old_entry: int) -> LogState:
-        """Move the floor to the last old entry, unless no object was born at the floor or later and no erasure waits for it; return the newest state."""
-        useful = listed.newest_born >= state.vacuum_floor or any(
-            one.complete_entry < 0 <= one.rewritten_entry and one.needed_floor > state.vacuum_floor
-            for one in state.erasures.values()
-        )
-        if self._dry_run or not useful or old_entry <= state.vacuum_floor:
-            return state
+    def _marked(self, old_entry: int) -> LogState:
+        """Move the floor to the last old entry; return the newest state."""
         try:
             self._committer.commit(self._committer.intend(MarkVacuum(old_entry)))
         except ConflictError as error:
@@ -254,6 +250,15 @@ class _Vacuum:
 
         for _ in self._requests.parallel("uploads", discard, uploads):
             pass
+
+
+def _moves(state: LogState, listed: _Listed, old_entry: int) -> bool:
+    """Return whether a run moves the floor to the last old entry: some object was born at the floor or later, or an erasure waits for it."""
+    useful = listed.newest_born >= state.vacuum_floor or any(
+        one.complete_entry < 0 <= one.rewritten_entry and one.needed_floor > state.vacuum_floor
+        for one in state.erasures.values()
+    )
+    return useful and old_entry > state.vacuum_floor
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
-from txnformat.arguments import items
+from txnformat.arguments import items, whole
 from txnformat.clock import waited_ms
 from txnformat.columns.pylist import to_pylist
 from txnformat.consumers.committing import Committing, nothing_to_read
@@ -370,9 +370,9 @@ class Consumer(Committing):
 
     def _next(self, timeout_ms: int, max_records: int | None) -> Handed | None:
         """Return the next records, on their way to the caller."""
-        _check_count("timeout_ms", timeout_ms, 0)
+        whole("timeout_ms", timeout_ms, kind="invalid-poll")
         if max_records is not None:
-            _check_count("max_records", max_records, 1)
+            whole("max_records", max_records, 1, kind="invalid-poll")
         most, cuts_ahead = max_records or self.settings.max_poll_records, is_interruptible()
         return (self._lying_ready(most) if cuts_ahead else None) or self._uncut.run(
             "poll",
@@ -455,10 +455,3 @@ def _topic_names(topics: object) -> list[str]:
             hint='name them as in ["orders"]',
         )
     return list(dict.fromkeys(names))
-
-
-def _check_count(name: str, value: object, minimum: int) -> None:
-    if type(value) is not int or value < minimum:
-        raise InvalidInputError(
-            f"{name} is {repr_of(value, 80)}, not a whole number from {minimum} on", kind="invalid-poll"
-        )

@@ -228,7 +228,7 @@ class Reading:
         for topic_id in self.topics:
             if anew and topic_id not in state.topics:
                 continue
-            for number in range(state.topic_of(topic_id, "the subscription").partitions):
+            for number in range(state.topic_of(topic_id, "the consumer").partitions):
                 key = TopicPartition(topic_id, number)
                 if key not in self.assigned:
                     # The consumer never saw it empty: its first records came after the consumer.

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from txnformat import keys
-from txnformat.arguments import check_settings, is_flag, is_text
+from txnformat.arguments import check_settings, is_flag, is_text, problems_of_columns
 from txnformat.consumers.looks import LOOK_INTERVAL_BOUNDS, LOOK_INTERVAL_MS
 from txnformat.core.groups.checks import SESSION_TIMEOUT_MS_MAX
-from txnformat.errors import InvalidInputError, repr_of
+from txnformat.errors import InvalidInputError
 from txnformat.types import IsolationLevel
 
 __all__ = ["ConsumerSettings", "OffsetReset"]
@@ -56,7 +55,10 @@ class ConsumerSettings:
 
     def __post_init__(self) -> None:
         """Report all problems at once."""
-        problems = [*self._problems_of_group(), *_problems_of_columns(self.columns)]
+        problems = [
+            *self._problems_of_group(),
+            *([] if self.columns is None else problems_of_columns(self.columns)),
+        ]
         bounds: dict[str, tuple[int, int | None]] = {
             "auto_commit_interval_ms": (0, None),
             "session_timeout_ms": (1, SESSION_TIMEOUT_MS_MAX),
@@ -82,18 +84,3 @@ class ConsumerSettings:
         if self.group is None and is_flag(self.enable_auto_commit) and self.enable_auto_commit:
             problems.append("enable_auto_commit needs a group")
         return problems
-
-
-def _problems_of_columns(value: Any) -> list[str]:
-    if value is None:
-        return []
-    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
-        return [f"columns is {repr_of(value, 80)}, not a list of names"]
-    if not value:
-        return ["columns is empty: name at least one"]
-    problems = [f"columns has {repr_of(name, 80)}, not a name" for name in value if not isinstance(name, str)]
-    names = [name for name in value if isinstance(name, str)]
-    problems += [
-        f"columns has {repr_of(name, 80)} twice" for name in dict.fromkeys(names) if names.count(name) > 1
-    ]
-    return problems

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -18,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txnformat.admin.subscriptions import Backlog, Where, backlog_of
-from txnformat.arguments import is_text, items
+from txnformat.arguments import items, problems_of_columns, text, whole
 from txnformat.clock import steady_ms, waited_ms
 from txnformat.columns.pylist import to_pylist
 from txnformat.consumers.delivery import Delivery
@@ -38,7 +39,6 @@ from txnformat.errors import (
     InvalidTransactionStateError,
     StorageError,
     TxnLogError,
-    repr_of,
 )
 from txnformat.keys import check_reader_name
 from txnformat.log import TxnLog, check_log
@@ -108,7 +108,7 @@ class Subscription:
     ) -> None:
         check_log(log, "Subscription")
         check_look_interval(look_interval_ms)
-        self.topic = topic
+        self.topic = text("topic", topic)
         self.name = check_reader_name(name, "subscription")
         self._log = log
         self._columns = None if columns is None else _with_places(columns)
@@ -568,19 +568,13 @@ class Subscription:
 
 def _with_places(columns: Any) -> tuple[str, ...]:
     """Return the columns of a subscription's batches."""
-    names = items(columns, "columns")
-    if not isinstance(names, list) or not all(map(is_text, names)):
-        raise InvalidInputError(
-            f"columns is {repr_of(columns, 80)}, not a list of names",
-            kind="unknown-column",
-            hint='name them as in ["id"]',
-        )
+    names = columns if isinstance(columns, AbstractSet) else items(columns, "columns")
+    problems = problems_of_columns(names)
+    if problems:
+        raise InvalidInputError(problems, kind="unknown-column", hint='name them as in ["id"]')
     return tuple(dict.fromkeys([*names, "_partition", "_offset"]))
 
 
 def _check_counts(max_records: object, timeout_ms: object) -> None:
-    for name, value, least in (("max_records", max_records, 1), ("timeout_ms", timeout_ms, 0)):
-        if type(value) is not int or value < least:
-            raise InvalidInputError(
-                f"{name} is {repr_of(value, 80)}, not a whole number from {least} on", kind="invalid-argument"
-            )
+    whole("max_records", max_records, 1)
+    whole("timeout_ms", timeout_ms)

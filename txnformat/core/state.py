@@ -350,7 +350,7 @@ class LogState(msgspec.Struct, frozen=True):
 
     def subscription(self, topic_id: str, name: str) -> SubscriptionState:
         """Return a subscription of a topic that is there, or raise NotFoundError naming what there is."""
-        known = self.subscriptions.get((topic_id, name))
+        known = self.subscriptions.get((topic_id, name)) if is_text(name) else None
         if known is None:
             raise NotFoundError(
                 "no such subscription",

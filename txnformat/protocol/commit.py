@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from txnformat.arguments import check_settings
+from txnformat.clock import waited_ms
 from txnformat.core.assemble import CLOCK_SKEW_MS_MAX, ENGINE, Assembled, assemble, next_timestamp_ms
 from txnformat.core.decide import decide
 from txnformat.core.entry import CommitEntry, encode_entry, sha256_hex
@@ -53,7 +54,7 @@ from txnformat.protocol.repeats import original_result
 from txnformat.protocol.sealing import SEAL_EXTENTS
 from txnformat.protocol.slot import Gone, Lost, Ours, Refused, SlotOutcome, Unknown, create_slot
 from txnformat.protocol.snapshots import create_object
-from txnformat.protocol.view import View, waited
+from txnformat.protocol.view import View
 
 __all__ = ["Answers", "CommitSettings", "backoff_ms", "commit_group", "writable"]
 
@@ -249,7 +250,7 @@ def _after_loss(view: View, slot: int, outcome: Lost | Gone, sent: Times, group:
             raise _unknown(slot, error) from error
     view = View(fold_bytes(view.state, outcome.data), view.proof, max(view.behind, AFTER_LOSS))
     now: Times = yield ReadClock()
-    has_slept = waited(sent, now) > max(ROUND_TRIP_MS_MAX, ROUND_TRIPS_AWAKE * outcome.round_trip_ms)
+    has_slept = waited_ms(sent, now) > max(ROUND_TRIP_MS_MAX, ROUND_TRIPS_AWAKE * outcome.round_trip_ms)
     if not has_slept and group.competes(view.state):
         spread = yield DrawUniform()
         round_trip = min(max(1, outcome.round_trip_ms), ROUND_TRIP_MS_MAX)
@@ -425,7 +426,7 @@ class _Group:
     def lose(self, state: LogState, now: Times) -> Steps[None]:
         """Count a lost slot. If attempts or time are used up, give up; ``state`` is refreshed since the loss."""
         self._losses += 1
-        late = waited(self.start, now) >= self._settings.deadline_ms
+        late = waited_ms(self.start, now) >= self._settings.deadline_ms
         if late or self._losses >= self._settings.attempts_max:
             yield from self._give_up(state, now)
         elif self._losses == EMBEDDED_LOSSES_MAX:
@@ -452,7 +453,7 @@ class _Group:
             kind="commit-contention",
             hint="try again; if it happens often, use fewer writers or larger transactions",
             attempts=self._losses,
-            waited_ms=waited(self.start, now),
+            waited_ms=waited_ms(self.start, now),
         )
         self.move_to(state.entry + 1)
         together = assemble(state, self.waiting, store_time_ms=state.timestamp_ms, write_id=state.log_id)

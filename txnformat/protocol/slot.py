@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from txnformat import keys
+from txnformat.clock import waited_ms
 from txnformat.core.wire.entry_bytes import check_stored
 from txnformat.errors import CorruptDataError, StorageError
 from txnformat.protocol.effects import CreateObject, DrawUniform, ReadClock, Sleep, Steps, Times
 from txnformat.protocol.reads import get_object, make_durable
-from txnformat.protocol.view import waited
 from txnformat.segments.payload import head_of
 from txnformat.store.base import CreateOutcome
 
@@ -91,10 +91,10 @@ def create_slot(number: int, data: bytes, *, deadline_ms: int) -> Steps[SlotOutc
             return Unknown(error)
         now: Times = yield ReadClock()
         if found is not None:
-            return _lost(key, found, max(0, min(waited(begun, answered), waited(answered, now))))
+            return _lost(key, found, max(0, min(waited_ms(begun, answered), waited_ms(answered, now))))
         if result.outcome is CreateOutcome.EXISTS:
             return Gone()
-        if waited(sent, now) >= deadline_ms:
+        if waited_ms(sent, now) >= deadline_ms:
             return Unknown(result.error)
         spread = yield DrawUniform()
         yield Sleep(

@@ -7,6 +7,7 @@ an object that no entry came to name is left to the vacuum.
 from __future__ import annotations
 
 from txnformat import keys
+from txnformat.clock import waited_ms
 from txnformat.core.entry import sha256_hex
 from txnformat.core.operations import Checkpoint
 from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot, state_digest
@@ -25,7 +26,7 @@ from txnformat.protocol.effects import (
     Times,
 )
 from txnformat.protocol.reads import get_object, make_durable
-from txnformat.protocol.view import View, waited
+from txnformat.protocol.view import View
 from txnformat.store.base import CreateOutcome
 
 __all__ = ["create_object", "snapshot_bound", "snapshot_due", "write_hint", "write_snapshot"]
@@ -111,7 +112,7 @@ def create_object(key: str, data: bytes) -> Steps[bytes]:
                 yield from make_durable(key)  # before an entry names it
             return found
         now: Times = yield ReadClock()
-        left_ms = CREATE_PATIENCE_MS - waited(begun, now)
+        left_ms = CREATE_PATIENCE_MS - waited_ms(begun, now)
         if (error is not None and not error.transient) or left_ms <= 0:
             break
         spread = yield DrawUniform()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from txnformat.core.state import LogState
 from txnformat.protocol.effects import Times
 
-__all__ = ["View", "age_of", "waited"]
+__all__ = ["View", "age_of"]
 
 VIEW_AGE_MS_MAX = 60_000
 """Oldest view that proves anything without reading the boundary."""
@@ -74,10 +74,3 @@ def age_of(start: Times, end: Times) -> int:
     """Return the milliseconds between two readings, too many rather than too few: for what must not be too old."""
     elapsed = elapsed_ms(start, end)
     return end.wall_ms - start.wall_ms if elapsed is None else elapsed
-
-
-def waited(start: Times, end: Times) -> int:
-    """Return the milliseconds between two readings, by the clock that does not jump if the machine has it: for patience and deadlines."""
-    if start.boot_ms is None or end.boot_ms is None:
-        return end.wall_ms - start.wall_ms
-    return end.boot_ms - start.boot_ms

@@ -161,11 +161,6 @@ class Footer:
         self.metadata = metadata
         """The footer's own keys and values, both bytes."""
 
-    @property
-    def is_ordered(self) -> bool:
-        """Whether it says that the bounds of its statistics are in the order of the columns' types."""
-        return self._ordered
-
     def chunk(self, group: int, leaf: int) -> Chunk:
         """Return a column chunk. Raises FooterError: its numbers cannot be."""
         asked = self._asked.get((group, leaf))

@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from txnformat import keys
+from txnformat.clock import waited_ms
 from txnformat.errors import ConflictError, CorruptDataError, StorageError
 from txnformat.protocol.effects import CreateObject, DrawUniform, PutObject, ReadClock, Sleep, Steps, Times
 from txnformat.protocol.reads import get_object, list_keys, make_durable
-from txnformat.protocol.view import waited
 from txnformat.store.base import CreateOutcome
 from txnformat.views.delta_actions import READ_ONLY, Line, decode_version, encode_version, is_ours
 from txnformat.views.delta_checkpoint import decode_checkpoint, encode_checkpoint, encode_hint
@@ -149,7 +149,7 @@ def create_once(key: str, data: bytes) -> Steps[bytes]:
         except StorageError as failed:
             error = failed
         now: Times = yield ReadClock()
-        left_ms = PATIENCE_MS - waited(begun, now)
+        left_ms = PATIENCE_MS - waited_ms(begun, now)
         if error is not None and not error.transient:
             raise error
         if left_ms <= 0:

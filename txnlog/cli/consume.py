@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
 
-from txnformat.errors import InvalidInputError, NotFoundError
+from txnformat.errors import NotFoundError
 from txnformat.types import TopicPartition
 from txnlog.cli.options import (
     GROUP,
     TOPIC,
+    FilePath,
     Integer,
     IntegerRange,
     Place,
@@ -35,6 +36,7 @@ from txnlog.cli.output import (
     printable_lines,
 )
 from txnlog.cli.records.file_formats import format_of
+from txnlog.cli.records.outputs import check_output, writing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -126,8 +128,8 @@ Batches = Iterator["pa.RecordBatch"]
 @click.option(
     "--output",
     "-o",
-    type=click.Path(dir_okay=False),
-    help="Write to a file, which appears when it is complete. Its suffix sets the format: .json, .jsonl, .ndjson, "
+    type=FilePath(),
+    help="Write to a file, which appears when it is complete; a device or a FIFO is written to as records come. Its suffix sets the format: .json, .jsonl, .ndjson, "
     ".csv or .parquet.",
 )
 @binary_option("How JSON, CSV and tables show the bytes of binary columns.")
@@ -150,7 +152,7 @@ def consume(
     metadata: bool,
     limit: int | None,
     format_: str | None,
-    output: str | None,
+    output: Path | None,
     binary: str,
     delimiter: str | None,
     no_formulas: bool,
@@ -172,6 +174,8 @@ def consume(
         if given and chosen != "csv":
             raise click.UsageError(f"{option} needs --format csv")
     delimiter = delimiter or ","
+    if output is not None:
+        check_output(output)
     with place.open() as log:
         own = log.state.topic(topic).schema.arrow_schema.names
         names = _columns(columns, metadata, own)
@@ -232,7 +236,7 @@ def _note_held_back(log: TxnLog, topic: str, read: Mapping[str, Any]) -> None:
 
 
 def _check_consuming(
-    option: str, group: str | None, chosen: str, output: str | None, read: Mapping[str, Any]
+    option: str, group: str | None, chosen: str, output: Path | None, read: Mapping[str, Any]
 ) -> None:
     """Refuse what a consumer does not do: it reads what is there and what comes, to the standard output."""
     if chosen in ("table", "parquet") or output is not None:
@@ -272,19 +276,19 @@ def _write(
         _WRITERS[chosen](batches, schema, file, binary)
 
 
-def _format(format_: str | None, output: str | None, as_json: bool) -> str:
+def _format(format_: str | None, output: Path | None, as_json: bool) -> str:
     if as_json and format_ not in (None, "json"):
         raise click.UsageError(f"give either --json or --format {format_}, not both")
-    by_name = None if output is None else format_of(Path(output))
+    by_name = None if output is None else format_of(output)
     chosen = format_ or ("json" if as_json else by_name or "json")
     if chosen == "parquet" and output is None:
         raise click.UsageError("--format parquet needs a file: add -o FILE")
     if chosen == "table" and output is not None:
         raise click.UsageError("--format table is for the terminal; use json, csv or parquet with -o")
-    if by_name is not None and by_name != chosen:
+    if output is not None and by_name not in (None, chosen):
         option = f"--format {format_}" if format_ else "--json"
         raise click.UsageError(
-            f"{option} writes {chosen}, but the file name {Path(output or '').name!r:.100} says {by_name}: "
+            f"{option} writes {chosen}, but the file name {output.name!r:.100} says {by_name}: "
             f"leave out {option}, or give the file another suffix"
         )
     return chosen
@@ -309,7 +313,7 @@ def _limited(batches: Batches, limit: int | None) -> Batches:
 
 
 @contextmanager
-def _target(output: str | None, format_: str) -> Iterator[BinaryIO]:
+def _target(output: Path | None, format_: str) -> Iterator[BinaryIO]:
     """Give stdout, or a file that takes its name only when everything went well."""
     if output is None:
         sys.stdout.flush()
@@ -320,20 +324,8 @@ def _target(output: str | None, format_: str) -> Iterator[BinaryIO]:
             yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    path = Path(output)
-    partial = path.with_name(path.name + ".partial")
-    try:
-        file = partial.open("wb")
-    except OSError as error:
-        raise InvalidInputError(
-            f"the file cannot be written: {error.strerror}", kind="invalid-file", file=output
-        ) from None
-    try:
-        with file:
-            yield file
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with writing(output) as file:
+        yield file
 
 
 def _write_json(batches: Batches, schema: pa.Schema, file: BinaryIO, binary: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import structs
 
-from txnformat.errors import InvalidInputError, NotFoundError, TxnLogError
+from txnformat.errors import CorruptDataError, InvalidInputError, NotFoundError, TxnLogError
 from txnlog.cli.options import TOPIC, IntegerRange, Place, with_optional_place, with_place
 from txnlog.cli.output import instant, plain_values, print_exact, print_json, say
 
@@ -433,7 +433,7 @@ def _arrow_table(data: bytes, key: str) -> Iterator[dict[str, Any]]:
     if Path(key).suffix == ".arrow" and not data.startswith(b"ARROW1"):
         yield from _spill(data, key)
         return
-    raise InvalidInputError(f"this is not an Arrow file: {problem}", kind="invalid-file", object=key)
+    raise CorruptDataError(f"this is not an Arrow file: {problem}", object=key)
 
 
 def _spill(data: bytes, key: str) -> Iterator[dict[str, Any]]:
@@ -466,9 +466,8 @@ def _parquet(data: bytes, key: str) -> Iterator[dict[str, Any]]:
                 "columns": len(chunks),
             }
     except FooterError as error:
-        raise InvalidInputError(
+        raise CorruptDataError(
             f"this is not a Parquet file of a log: {error.what} (expected {error.expected!s:.80}, got {error.got!s:.80})",
-            kind="invalid-file",
             object=key,
         ) from None
 
@@ -489,7 +488,7 @@ def _json_object(data: bytes, key: str) -> Iterator[dict[str, Any]]:
         is_lines = any(keys.delta_name("/".join(Path(key).parts[-parts:])) for parts in (3, 4))
         values = [json.loads(line) for line in (text.splitlines() if is_lines else [text])]
     except (ValueError, RecursionError) as error:
-        raise InvalidInputError(f"this is not JSON: {error}", kind="invalid-file", object=key) from None
+        raise CorruptDataError(f"this is not JSON: {error}", object=key) from None
     for value in values:
         yield value if isinstance(value, dict) else {"value": value}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
 import signal
 import sys
 import threading
@@ -14,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from txnformat.errors import InvalidInputError
 from txnlog.cli.ending import dry_run_option
 from txnlog.cli.failures import CORRUPT
-from txnlog.cli.options import TOPIC, Bytes, Duration, Integer, Milliseconds, Place, with_place
+from txnlog.cli.options import TOPIC, Bytes, Duration, FilePath, Integer, Milliseconds, Place, with_place
 from txnlog.cli.output import Table, counted, instant, print_json, say, show_lines
 from txnlog.cli.progress import progress
+from txnlog.cli.records.outputs import check_output, writing
 
 if TYPE_CHECKING:
     from txnformat.admin.compaction import CompactedTopic, CompactionProgress
@@ -154,7 +153,7 @@ SHOWN: dict[str, Callable[[MaintenanceReport], str]] = {
 )
 @click.option(
     "--metrics-file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FilePath(),
     help="Write metrics in Prometheus' text format after each round.",
 )
 @click.option(
@@ -189,7 +188,7 @@ def everything(
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
     if metrics_file is not None:
-        _check_folder(metrics_file)
+        check_output(metrics_file)
     with place.open() as log:
         maintain = _round(
             log, is_repeated=watch is not None, truncate_older_than=truncate_older_than, dry_run=dry_run
@@ -202,7 +201,8 @@ def everything(
             else:
                 show_lines(f"round {upkeep.rounds} failed: {upkeep.failure}", sys.stderr)
             if metrics_file is not None:
-                _write(metrics_file, upkeep.to_prometheus(log.url))
+                with writing(metrics_file) as file:  # in one step, as a collector of text files wants it
+                    file.write(upkeep.to_prometheus(log.url).encode())
             sys.stdout.flush()  # a log of a service has each round when it is done
             if watch is None or stop.wait(watch / 1_000):
                 break
@@ -248,25 +248,6 @@ def _rest(task: str) -> str:
     from txnformat.admin.maintenance import TASKS
 
     return counted(TASKS[task].rest_ms // 3_600_000, "hour")
-
-
-def _check_folder(file: Path) -> None:
-    """Refuse a file that cannot be written before a round is done for it."""
-    folder = file.resolve().parent
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise InvalidInputError(
-            "the metrics file cannot be written: its directory is missing or not writable",
-            kind="invalid-file",
-            hint="make the directory first; nothing was done",
-            file=str(file),
-        )
-
-
-def _write(file: Path, text: str) -> None:
-    """Replace a file in one step, as a collector of text files wants it."""
-    new = file.with_name(f"{file.name}.new")
-    new.write_text(text, encoding="utf-8")
-    new.replace(file)
 
 
 @maintain.command("timeouts")
@@ -486,7 +467,11 @@ def _truncation_counts(report: TruncationReport) -> str:
     type=Milliseconds(),
     help="Leave segments alone that have records of a transaction aborted less than so long ago, and by key records appended since then; the topic's min.compaction.lag.ms unless you say so.",
 )
-@click.option("--dry-run", is_flag=True, help="Only show which files would be rewritten; change nothing.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Only show which files would be rewritten, of what is sealed already; change nothing.",
+)
 @click.option(
     "--spark",
     "with_spark",
@@ -522,6 +507,10 @@ def compact(
         print_json({"dry_run": dry_run, "topics": [asdict(one) for one in done]})
     else:
         COMPACTED.show(done)
+        if dry_run:
+            say(
+                "this is the effect on what is sealed now: without --dry-run the command seals the rest first"
+            )
 
 
 def _compacted_by_spark(

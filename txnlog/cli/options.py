@@ -32,6 +32,7 @@ __all__ = [
     "TRANSACTIONAL_ID",
     "Bytes",
     "Duration",
+    "FilePath",
     "Integer",
     "IntegerRange",
     "Milliseconds",
@@ -39,6 +40,7 @@ __all__ = [
     "amount_of",
     "binary_option",
     "delimiter_option",
+    "named",
     "parse_numbers",
     "parse_offsets",
     "parse_pairs",
@@ -158,6 +160,28 @@ class Bytes(_Amount):
     def __init__(self, least: int = 0, most: int = INT64_MAX) -> None:
         self._units = SIZES
         super().__init__("bytes", least, most)
+
+
+class FilePath(click.Path):
+    """The path of a file, as a ``Path``. An empty text, as of a variable of a shell that is not set, names none."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        if value in ("", b""):
+            self.fail("the path is empty.", param, ctx)
+        if "\0" in os.fsdecode(value):
+            self.fail(f"{value!r:.80} is not a path.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+def named(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Return the path, address or name that is given; refuse an empty text, which would stand for the current directory, or for nothing."""
+    if value == "":
+        raise click.BadParameter("it is empty", param=parameter)
+    return value
 
 
 class IntegerRange(click.IntRange, Integer):
@@ -383,10 +407,10 @@ def parse_offsets(
 def parse_numbers(
     _context: click.Context, parameter: click.Parameter, values: Sequence[str]
 ) -> list[int] | None:
-    """Return partition numbers: the option repeated, or ``0,2``."""
+    """Return partition numbers: the option repeated, or ``0,2``; one that is given twice counts once."""
     numbers: list[int] = []
     for part in ",".join(values).split(",") if values else []:
         if not NUMBER.fullmatch(part.strip()):
             raise click.BadParameter(f"{part!r} is not a partition number", param=parameter)
         numbers.append(int(part))
-    return numbers or None
+    return list(dict.fromkeys(numbers)) or None

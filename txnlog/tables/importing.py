@@ -26,7 +26,7 @@ from txnlog.rounds import abort, commit
 from txnlog.tables.delta import DeltaSource
 from txnlog.tables.parquet import ParquetSource
 from txnlog.tables.shaping import CHANGE_COLUMNS, check_columns, shape
-from txnlog.tables.steps import Source, SourceFile, Step, decode_position, encode_position
+from txnlog.tables.steps import Source, SourceFile, Step, decode_position, encode_position, place_of
 from writers.producer import Producer
 
 __all__ = ["TableImport", "TableProgress", "import_delta", "import_parquet"]
@@ -178,7 +178,11 @@ def import_delta(
         "import_delta",
         topic,
         lambda: DeltaSource(
-            table, storage_options or {}, version=version, with_changes=changes, step_bytes=step_bytes
+            place_of("table", table),
+            storage_options or {},
+            version=version,
+            with_changes=changes,
+            step_bytes=step_bytes,
         ),
         group=group,
         follow=follow,
@@ -240,7 +244,7 @@ def import_parquet(
         log,
         "import_parquet",
         topic,
-        lambda: ParquetSource(path, step_bytes=step_bytes),
+        lambda: ParquetSource(place_of("path", path), step_bytes=step_bytes),
         group=group,
         follow=follow,
         poll_ms=poll_ms,

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from txnformat.errors import InvalidInputError
+from txnformat.errors import InvalidInputError, repr_of
 
-__all__ = ["Change", "Source", "SourceFile", "Step", "decode_position", "encode_position", "groups_of"]
+__all__ = [
+    "Change",
+    "Source",
+    "SourceFile",
+    "Step",
+    "decode_position",
+    "encode_position",
+    "groups_of",
+    "place_of",
+]
 
 
 class Change(NamedTuple):
@@ -69,6 +79,18 @@ class Source(Protocol):
     def open(self, file: SourceFile) -> IO[bytes]:
         """Open a file. Raises FileNotFoundError."""
         ...
+
+
+def place_of(name: str, value: object) -> str:
+    """Return the path or URL of a source. Raises InvalidInputError (``invalid-argument``), also about an empty one: it would stand for the current directory."""
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise InvalidInputError(
+            f"{name} is {repr_of(value, 80)}, not a path or a URL",
+            kind="invalid-argument",
+            hint="nothing was done",
+        )
+    return text
 
 
 def encode_position(source: Source, position: Mapping[str, Any]) -> str:

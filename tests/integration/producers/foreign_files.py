@@ -13,6 +13,11 @@ import deltalake
 import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+
+from txnformat.store.base import ObjectStore
+from txnformat.store.memory import MemoryStore
+from txnlog import TxnLog
 
 ROWS = 20_000
 UTC = datetime.UTC
@@ -121,6 +126,23 @@ def _empty_group(table: pa.Table, folder: Path) -> Path:
     return folder / "file.parquet"
 
 
+def _bad_arrow_schema(table: pa.Table, folder: Path) -> Path:
+    path = by_pyarrow(table, folder)
+    data = path.read_bytes()
+    place = data.rindex(b"ARROW:schema") + 30
+    path.write_bytes(data[:place] + b"/" * 200 + data[place + 200 :])
+    with pytest.raises(OSError, match="flatbuffers"):
+        pq.read_schema(path)
+    return path
+
+
+def _no_groups(table: pa.Table, folder: Path) -> Path:
+    with pq.ParquetWriter(folder / "file.parquet", SCHEMA):
+        pass
+    assert pq.read_metadata(folder / "file.parquet").num_row_groups == 0
+    return folder / "file.parquet"
+
+
 def _unordered(table: pa.Table, folder: Path) -> Path:
     """Write a file that does not say in which order its bounds are: the last field of its footer is gone."""
     path = by_pyarrow(table, folder)
@@ -132,6 +154,15 @@ def _unordered(table: pa.Table, folder: Path) -> Path:
     path.write_bytes(data[: -9 - len(field)] + b"\0" + footer.to_bytes(4, "little") + b"PAR1")
     assert pq.read_table(path).num_rows == len(table)
     return path
+
+
+def _with_ids(table: pa.Table, folder: Path) -> Path:
+    """Write ids of fields, as Iceberg's writers do: they would be those of another table."""
+    fields = [
+        field.with_metadata({"PARQUET:field_id": str(10 + number)})
+        for number, field in enumerate(table.schema)
+    ]
+    return by_pyarrow(table.cast(pa.schema(fields)), folder)
 
 
 def _overlapping(table: pa.Table, folder: Path) -> Path:
@@ -159,6 +190,9 @@ OTHERS: dict[str, Write] = {
     "another order": lambda table, folder: by_pyarrow(table.select(SCHEMA.names[::-1]), folder),
     "a column less": lambda table, folder: by_pyarrow(table.drop_columns(["ok"]), folder),
     "a column more": lambda table, folder: by_pyarrow(table.append_column("more", table["ok"]), folder),
+    "durations of another unit": lambda table, folder: by_pyarrow(
+        table.set_column(0, "id", table["id"].cast(pa.duration("ns"))), folder
+    ),
     "a narrower type": lambda table, folder: by_pyarrow(
         table.set_column(0, "id", table["id"].cast(pa.int32())), folder
     ),
@@ -169,12 +203,26 @@ OTHERS: dict[str, Write] = {
     "LZ4": lambda table, folder: by_pyarrow(table, folder, compression="lz4"),
     "a required column": _required,
     "no rows": lambda table, folder: by_pyarrow(table.slice(0, 0), folder),
+    "a damaged Arrow schema": _bad_arrow_schema,
+    "no row groups": _no_groups,
     "a row group without rows": _empty_group,
-    "bounds without an order": _unordered,
     "row groups that overlap": _overlapping,
     "text that is no UTF-8": _bad_text,
-    "wrong bounds of numbers": _other_statistics("numbers"),
-    "wrong bounds of texts": _other_statistics("texts"),
     "damaged pages": _cut,
     "no Parquet": _text_file,
 }
+
+
+LIARS: dict[str, Write] = {
+    "bounds of numbers": _other_statistics("numbers"),
+    "bounds of texts": _other_statistics("texts"),
+    "no order of bounds": _unordered,
+    "ids of fields": _with_ids,
+}
+"""Files whose footers say what is not so, or what no segment file says; their values are sound."""
+
+
+def topic_log(store: ObjectStore | None = None, schema: pa.Schema = SCHEMA, **topic: Any) -> TxnLog:
+    log = TxnLog.create(MemoryStore() if store is None else store)
+    log.create_topic("t", schema, **topic)
+    return log

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import pytest
 
+from tests.integration.store.wire import Wire
 from txnformat.errors import NotFoundError, StorageError
 from txnformat.store.base import CreateOutcome, ObjectInfo
 from txnformat.store.cloud.azure import AzureStore
@@ -30,24 +30,8 @@ def server() -> Iterator[AzureServer]:
         yield running
 
 
-@dataclass
-class Wire:
-    """The requests through the proxy, and those that are spoilt."""
-
-    proxy: FaultProxy
-    store: AzureStore
-    sent: Counter[str] = field(default_factory=Counter)
-    """Requests by method."""
-    faults: dict[tuple[str, int], ProxyFault] = field(default_factory=dict)
-    """Faults by method and number of the request among those of its method, from 1."""
-
-    def plan(self, request: Request, nth: int) -> ProxyFault | None:
-        self.sent[request.method] += 1
-        return self.faults.get((request.method, self.sent[request.method]))
-
-
 @pytest.fixture
-def wire(server: AzureServer, request: pytest.FixtureRequest) -> Iterator[Wire]:
+def wire(server: AzureServer, request: pytest.FixtureRequest) -> Iterator[Wire[AzureStore]]:
     with FaultProxy(server.host_url) as proxy:
         seconds = "20" if "large" in request.node.name else "1"
         options = {
@@ -59,8 +43,7 @@ def wire(server: AzureServer, request: pytest.FixtureRequest) -> Iterator[Wire]:
         wire.store.create("warm", b"")  # a connection is kept from here on, of either client
         wire.store.get("warm")
         wire.store.delete("warm")
-        wire.sent.clear()
-        proxy.plan = wire.plan
+        wire.begin()
         yield wire
 
 
@@ -85,7 +68,7 @@ def wire(server: AzureServer, request: pytest.FixtureRequest) -> Iterator[Wire]:
     ),
 )
 def test_a_create_is_sent_once_and_an_unclear_answer_is_called_unclear(
-    wire: Wire, fault: ProxyFault, landed: bool | None
+    wire: Wire[AzureStore], fault: ProxyFault, landed: bool | None
 ) -> None:
     wire.faults["PUT", 1] = fault
     answer = wire.store.create(KEY, b"ours")
@@ -99,13 +82,13 @@ def test_a_create_is_sent_once_and_an_unclear_answer_is_called_unclear(
         assert wire.store.get(KEY) == (b"ours" if landed else None)
 
 
-def test_a_create_that_waits_long_is_sent_once(wire: Wire) -> None:
+def test_a_create_that_waits_long_is_sent_once(wire: Wire[AzureStore]) -> None:
     wire.faults["PUT", 1] = ProxyFault(ProxyFaultKind.DELAY, delay_ms=500_000)  # half a second
     assert wire.store.create(KEY, b"ours").outcome is CreateOutcome.CREATED
     assert wire.sent == {"PUT": 1}
 
 
-def test_a_hundred_creates_on_connections_that_break_are_a_hundred_requests(wire: Wire) -> None:
+def test_a_hundred_creates_on_connections_that_break_are_a_hundred_requests(wire: Wire[AzureStore]) -> None:
     """A kept connection that the server has closed meanwhile is where HTTP clients like to send again."""
     wire.faults.update({("PUT", number): DROPPED for number in range(2, 101, 3)})
     outcomes = [wire.store.create(f"a/{number}", b"x").outcome for number in range(1, 101)]
@@ -113,7 +96,7 @@ def test_a_hundred_creates_on_connections_that_break_are_a_hundred_requests(wire
     assert Counter(outcomes) == {CreateOutcome.AMBIGUOUS: 33, CreateOutcome.CREATED: 67}
 
 
-def test_a_create_that_meets_an_object_says_so(wire: Wire) -> None:
+def test_a_create_that_meets_an_object_says_so(wire: Wire[AzureStore]) -> None:
     wire.store.create(KEY, b"theirs")
     assert wire.store.create(KEY, b"ours").outcome is CreateOutcome.EXISTS
     assert wire.sent == {"PUT": 2}
@@ -123,7 +106,7 @@ def test_a_create_that_meets_an_object_says_so(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
-def test_a_redirect_is_not_followed(wire: Wire, status: int) -> None:
+def test_a_redirect_is_not_followed(wire: Wire[AzureStore], status: int) -> None:
     """The request was not carried out where it went, and goes nowhere else."""
     wire.faults["PUT", 1] = ProxyFault(ProxyFaultKind.SERVER_ERROR, status=status)
     answer = wire.store.create(KEY, b"ours")
@@ -144,7 +127,7 @@ def test_a_redirect_is_not_followed(wire: Wire, status: int) -> None:
     ],
     ids=lambda fault: f"{fault.kind}-{fault.status}",
 )
-def test_reads_and_listings_are_repeated(wire: Wire, fault: ProxyFault) -> None:
+def test_reads_and_listings_are_repeated(wire: Wire[AzureStore], fault: ProxyFault) -> None:
     wire.store.create("a/x", b"0123456789")
     wire.faults.update({("GET", number): fault for number in (1, 3, 5)} | {("HEAD", 1): fault})
     assert wire.store.get("a/x") == b"0123456789"
@@ -157,7 +140,7 @@ def test_reads_and_listings_are_repeated(wire: Wire, fault: ProxyFault) -> None:
     assert wire.store.get("a/x") is None
 
 
-def test_a_large_upload_is_parts_and_shows_nothing_before_its_end(wire: Wire) -> None:
+def test_a_large_upload_is_parts_and_shows_nothing_before_its_end(wire: Wire[AzureStore]) -> None:
     data = bytes(range(256)) * (PART_BYTES * 2 // 256 + 3)
     writer = wire.store.open_write("a/large")
     for start in range(0, len(data), 5_000_000):
@@ -168,7 +151,7 @@ def test_a_large_upload_is_parts_and_shows_nothing_before_its_end(wire: Wire) ->
     assert wire.store.get_range("a/large", PART_BYTES - 5, 10) == data[PART_BYTES - 5 : PART_BYTES + 5]
 
 
-def test_a_large_upload_whose_last_answer_is_lost_is_there(wire: Wire) -> None:
+def test_a_large_upload_whose_last_answer_is_lost_is_there(wire: Wire[AzureStore]) -> None:
     writer = wire.store.open_write("a/large")
     writer.write(b"x" * (PART_BYTES + 10))
     while_closing = wire.proxy.plan
@@ -183,7 +166,7 @@ def test_a_large_upload_whose_last_answer_is_lost_is_there(wire: Wire) -> None:
     assert wire.store.head("a/large") == ObjectInfo("a/large", PART_BYTES + 10)
 
 
-def test_a_large_upload_that_is_dropped_leaves_no_object(wire: Wire) -> None:
+def test_a_large_upload_that_is_dropped_leaves_no_object(wire: Wire[AzureStore]) -> None:
     writer = wire.store.open_write("a/large")
     writer.write(b"x" * (PART_BYTES + 10))
     writer.abort()
@@ -191,7 +174,7 @@ def test_a_large_upload_that_is_dropped_leaves_no_object(wire: Wire) -> None:
     assert list(wire.store.list("")) == []
 
 
-def test_a_large_upload_does_not_replace(wire: Wire) -> None:
+def test_a_large_upload_does_not_replace(wire: Wire[AzureStore]) -> None:
     writer = wire.store.open_write("a/large")
     writer.write(b"x" * (PART_BYTES + 10))
     wire.store.create("a/large", b"theirs")
@@ -201,12 +184,12 @@ def test_a_large_upload_does_not_replace(wire: Wire) -> None:
     assert wire.store.get("a/large") == b"theirs"
 
 
-def test_a_range_of_a_missing_object(wire: Wire) -> None:
+def test_a_range_of_a_missing_object(wire: Wire[AzureStore]) -> None:
     with pytest.raises(NotFoundError):
         wire.store.get_range("a/none", 0, 1)
 
 
-def test_the_time_is_asked_for_once_a_minute(wire: Wire) -> None:
+def test_the_time_is_asked_for_once_a_minute(wire: Wire[AzureStore]) -> None:
     first = wire.store.store_time_ms()
     assert wire.store.store_time_ms() >= first
     assert wire.sent == {"HEAD": 1}

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import pytest
 
+from tests.integration.store.wire import Wire
 from txnformat.errors import NotFoundError, StorageError
 from txnformat.store.base import CreateOutcome, ObjectInfo
 from txnformat.store.s3.store import S3Store
 from txnformat.store.uploads import PART_BYTES
-from txnlog_testing.stores.fault_proxy import FaultProxy, ProxyFault, ProxyFaultKind, Request
+from txnlog_testing.stores.fault_proxy import FaultProxy, ProxyFault, ProxyFaultKind
 from txnlog_testing.stores.s3_server import S3Server, dead_endpoint, seaweedfs_server
 
 KEY = "_txnlog/log/00000000000000000000.json"
@@ -27,32 +26,15 @@ def server() -> Iterator[S3Server]:
         yield running
 
 
-@dataclass
-class Wire:
-    """The requests through the proxy, and those that are spoilt."""
-
-    proxy: FaultProxy
-    store: S3Store
-    sent: Counter[str] = field(default_factory=Counter)
-    """Requests by method."""
-    faults: dict[tuple[str, int], ProxyFault] = field(default_factory=dict)
-    """By method and number of the request among those of its method, from 1."""
-
-    def plan(self, request: Request, nth: int) -> ProxyFault | None:
-        self.sent[request.method] += 1
-        return self.faults.get((request.method, self.sent[request.method]))
-
-
 @pytest.fixture
-def wire(server: S3Server, request: pytest.FixtureRequest) -> Iterator[Wire]:
+def wire(server: S3Server, request: pytest.FixtureRequest) -> Iterator[Wire[S3Store]]:
     with FaultProxy(server.endpoint_url) as proxy:
         # Short for answers that are held back, of which there are none for a part of an upload: that may take its time.
         seconds = "20" if "large" in request.node.name else "1"
         options = {**server.storage_options, "endpoint_url": proxy.url, "read_timeout_s": seconds}
         wire = Wire(proxy, S3Store(server.url(f"wire-{next(_numbers)}"), options))
         wire.store.get("warm")  # a connection is kept from here on
-        wire.sent.clear()
-        proxy.plan = wire.plan
+        wire.begin()
         yield wire
 
 
@@ -72,7 +54,7 @@ def wire(server: S3Server, request: pytest.FixtureRequest) -> Iterator[Wire]:
     ids=lambda value: f"{value.kind}-{value.applied}" if isinstance(value, ProxyFault) else str(value),
 )
 def test_a_create_is_sent_once_and_an_unclear_answer_is_called_unclear(
-    wire: Wire, fault: ProxyFault, landed: bool | None
+    wire: Wire[S3Store], fault: ProxyFault, landed: bool | None
 ) -> None:
     wire.faults["PUT", 1] = fault
     answer = wire.store.create(KEY, b"ours")
@@ -85,7 +67,7 @@ def test_a_create_is_sent_once_and_an_unclear_answer_is_called_unclear(
         assert wire.store.get(KEY) == (b"ours" if landed else None)
 
 
-def test_a_create_that_meets_an_object_says_so(wire: Wire) -> None:
+def test_a_create_that_meets_an_object_says_so(wire: Wire[S3Store]) -> None:
     wire.store.create(KEY, b"theirs")
     assert wire.store.create(KEY, b"ours").outcome is CreateOutcome.EXISTS
     assert wire.sent == {"PUT": 2}
@@ -102,7 +84,7 @@ def test_a_create_that_meets_an_object_says_so(wire: Wire) -> None:
     ],
     ids=lambda fault: fault.kind,
 )
-def test_reads_listings_and_deletions_are_repeated(wire: Wire, fault: ProxyFault) -> None:
+def test_reads_listings_and_deletions_are_repeated(wire: Wire[S3Store], fault: ProxyFault) -> None:
     wire.store.create("a/x", b"0123456789")
     wire.faults.update({("GET", n): fault for n in (1, 2, 4, 6)} | {("DELETE", 1): fault, ("HEAD", 1): fault})
     assert wire.store.get("a/x") == b"0123456789"
@@ -114,7 +96,7 @@ def test_reads_listings_and_deletions_are_repeated(wire: Wire, fault: ProxyFault
     assert wire.sent == {"PUT": 1, "GET": 8, "HEAD": 2, "DELETE": 2}
 
 
-def test_a_store_that_keeps_failing_is_an_error_after_six_attempts(wire: Wire) -> None:
+def test_a_store_that_keeps_failing_is_an_error_after_six_attempts(wire: Wire[S3Store]) -> None:
     wire.faults.update(
         {("GET", n): ProxyFault(ProxyFaultKind.SERVER_ERROR, status=503) for n in range(1, 20)}
     )
@@ -125,14 +107,14 @@ def test_a_store_that_keeps_failing_is_an_error_after_six_attempts(wire: Wire) -
     assert wire.sent == {"GET": 6}
 
 
-def test_a_missing_object_is_no_failure_to_repeat(wire: Wire) -> None:
+def test_a_missing_object_is_no_failure_to_repeat(wire: Wire[S3Store]) -> None:
     assert wire.store.get("nothing") is None
     with pytest.raises(NotFoundError):
         wire.store.get_range("nothing", 0, 1)
     assert wire.sent == {"GET": 2}
 
 
-def test_a_small_upload_is_one_request_and_survives_lost_answers(wire: Wire) -> None:
+def test_a_small_upload_is_one_request_and_survives_lost_answers(wire: Wire[S3Store]) -> None:
     with wire.store.open_write("a/plain") as writer:
         writer.write(b"x" * 1000)
     assert wire.sent == {"PUT": 1}
@@ -146,7 +128,7 @@ def test_a_small_upload_is_one_request_and_survives_lost_answers(wire: Wire) -> 
 @pytest.mark.parametrize(
     "fault", [DROPPED, ProxyFault(ProxyFaultKind.SERVER_ERROR, status=500)], ids=["dropped", "500"]
 )
-def test_a_large_upload_survives_faults_in_every_step(wire: Wire, fault: ProxyFault) -> None:
+def test_a_large_upload_survives_faults_in_every_step(wire: Wire[S3Store], fault: ProxyFault) -> None:
     data = bytes(range(251)) * (2 * PART_BYTES // 251 + 1000)
     # POST: begin, begin again, complete, complete again. PUT: three parts, one of them twice.
     wire.faults.update({("POST", 1): fault, ("PUT", 2): fault, ("POST", 3): fault})
@@ -159,7 +141,9 @@ def test_a_large_upload_survives_faults_in_every_step(wire: Wire, fault: ProxyFa
     assert (wire.sent["POST"], wire.sent["PUT"]) == (4, 4)
 
 
-def test_a_large_upload_that_is_aborted_or_late_leaves_no_parts(wire: Wire, server: S3Server) -> None:
+def test_a_large_upload_that_is_aborted_or_late_leaves_no_parts(
+    wire: Wire[S3Store], server: S3Server
+) -> None:
     for key in ("a/aborted", "a/late"):
         writer = wire.store.open_write(key)
         writer.write(bytes(2 * PART_BYTES))
@@ -177,7 +161,7 @@ def test_a_large_upload_that_is_aborted_or_late_leaves_no_parts(wire: Wire, serv
     assert [upload for upload in left if upload["Key"].startswith(own)] == []
 
 
-def test_the_stores_time_costs_no_request_once_there_was_an_answer(wire: Wire) -> None:
+def test_the_stores_time_costs_no_request_once_there_was_an_answer(wire: Wire[S3Store]) -> None:
     assert wire.store.store_time_ms() > 1_577_836_800_000
     assert wire.sent == {}
     fresh = S3Store("s3://" + wire.store.url.removeprefix("s3://"), _options(wire))
@@ -186,7 +170,7 @@ def test_the_stores_time_costs_no_request_once_there_was_an_answer(wire: Wire) -
     assert wire.sent == {"HEAD": 1}
 
 
-def _options(wire: Wire) -> dict[str, str]:
+def _options(wire: Wire[S3Store]) -> dict[str, str]:
     parsed = wire.store.options
     return {
         "key": str(parsed.key),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from txnformat.arguments import is_text
 from txnformat.core.intents import Done
 from txnformat.core.lifecycle.features import check_removal
 from txnformat.core.lifecycle.operations import (
@@ -97,7 +98,7 @@ def abandon_erasure(state: LogState, action: AbandonErasure) -> AbandonErasure:
 def check_open(state: LogState, erasure_id: str) -> ErasureState:
     """Return an erasure. Raises NotFoundError (``unknown-erasure``), ConflictError (``erasure-superseded``: it is complete), UnsupportedFeatureError."""
     check_removal(state)
-    known = state.erasures.get(erasure_id)
+    known = state.erasures.get(erasure_id) if is_text(erasure_id) else None
     if known is None:
         raise NotFoundError(
             "no such erasure",

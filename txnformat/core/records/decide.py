@@ -92,7 +92,8 @@ def decide_write(state: LogState, write: Write) -> tuple[Operation, ...] | Done:
         topics = _written(write, owner, renamed)
         check_not_gone(state, apps, _names(state, topics, created))
         known = topics if LIFECYCLE in state.features.reader else ()
-        operations += [_version(app, renamed, known) for app in apps]
+        operations.append(_version(write.app, renamed, known))
+        operations += [_version_beside(app, renamed, known) for app in write.apps_beside]
     if not operations:
         raise InvalidInputError("a write without any effect", kind="empty-write")
     return tuple(operations)
@@ -163,6 +164,14 @@ def _version(app: AppRef, renamed: dict[str, str], topics: tuple[str, ...]) -> A
     return AppVersion(
         app.namespace, app.app_id, app.version, instance=app.instance, content=content, topics=topics
     )
+
+
+def _version_beside(app: AppRef, renamed: dict[str, str], topics: tuple[str, ...]) -> AppVersion:
+    """Return the operation of a version beside that of the write: one that says its content is of these topics alone."""
+    version = _version(app, renamed, topics)
+    if version.content is None or not topics:
+        return version
+    return replace(version, topics=tuple(sorted(one.topic_id for one in version.content)))
 
 
 class _Placing:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from txnformat.arguments import is_text
 from txnformat.core.state import LogState
 from txnformat.core.transactions.listing import duration_ms
 from txnformat.core.transactions.state import TransactionStatus
@@ -62,6 +63,8 @@ def check_workers(
         check_transactional_id(f"{prefix}-0")
     except TxnLogError as error:
         problems.append(str(error))
+    if not is_text(prefix):
+        problems.append(f"prefix is {repr_of(prefix, 80)}, not a text")
     if prefix == "":
         problems.append("the prefix is empty")
     if parallelism is not None and (type(parallelism) is not int or parallelism < 1):

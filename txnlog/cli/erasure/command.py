@@ -41,7 +41,10 @@ ERASURES = Table(
 @click.argument("topic", type=TOPIC, required=False)
 @with_place
 @click.option("--where", help="SQL condition on the columns of TOPIC: the records that go.")
-@click.option("--requested-by", help="By whom, or for which ticket; the log keeps it.")
+@click.option(
+    "--requested-by",
+    help="By whom, or for which ticket; the log keeps it. With --dry-run it may be left out.",
+)
 @click.option(
     "--key",
     help="Key of an erasure to continue, or of a new one: 32 random hex digits or more. Default: a random key. The log never has it.",
@@ -99,10 +102,10 @@ def erase(
     shows_key = key is None and not dry_run and not as_json
     if key is None and not dry_run:
         key = secrets.token_hex(KEY_BYTES)
-        if shows_key:  # before anything else: with it, a call that was cut short can go on
-            show_lines(f"key: {key}", sys.stderr)
     try:
         with place.open() as log:
+            if shows_key:  # before anything is written: with it, a call that was cut short can go on
+                show_lines(f"key: {key}", sys.stderr)
             report = log.erase(
                 topic,
                 where,

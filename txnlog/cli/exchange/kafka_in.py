@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from txnlog.cli.exchange.kafka_options import POSITIONS, transfer, with_course
-from txnlog.cli.options import Bytes, IntegerRange, Milliseconds, Place, parse_pairs
+from txnlog.cli.options import Bytes, FilePath, IntegerRange, Milliseconds, Place, parse_pairs
 from txnlog.cli.output import counted, print_json, say
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["import_kafka"]
 
 FORMATS = click.Choice(["raw", "text", "json", "avro", "protobuf"])
-FILE = click.Path(dir_okay=False, path_type=Path)
+FILE = FilePath()
 
 
 @click.command("kafka")

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from txnformat.errors import InvalidInputError, NotFoundError
-from txnlog.cli.options import TOPIC, Place, with_place
+from txnlog.cli.options import TOPIC, FilePath, Place, with_place
 from txnlog.cli.output import is_terminal, print_exact, print_json, say
+from txnlog.cli.records.outputs import check_output, writing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,7 +58,7 @@ def with_schema_format(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--output",
     "-o",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FilePath(),
     help="A file to write; standard output by default.",
 )
 @click.option("--name", help="Name of the record or the message; the topic's by default.")
@@ -73,11 +74,14 @@ def schema(
     is_binary = format_ in BINARY
     if is_binary and output is None and not as_json and is_terminal(sys.stdout):
         raise click.UsageError(f"{format_} is not text: give --output FILE, or redirect the output")
+    if output is not None:
+        check_output(output, whole=False)
     with place.open() as log:
         columns = log.state.topic(topic).schema
     data = export_schema(columns, format_, name=topic if name is None else name)
     if output is not None:
-        output.write_bytes(data)
+        with writing(output, whole=False) as file:
+            file.write(data)
     if as_json:
         text = base64.b64encode(data).decode() if is_binary else data.decode()
         found = {"topic": topic, "schema_id": columns.schema_id, "format": format_}

@@ -11,8 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from txnlog.cli.options import TOPIC, Duration, Integer, IntegerRange, Milliseconds, Place, with_place
+from txnlog.cli.options import (
+    TOPIC,
+    Duration,
+    FilePath,
+    Integer,
+    IntegerRange,
+    Milliseconds,
+    Place,
+    named,
+    with_place,
+)
 from txnlog.cli.output import print_json, printable, say, show_lines
+from txnlog.cli.records.outputs import check_output, writing
 
 if TYPE_CHECKING:
     from txnformat.looking.timeline import Timeline
@@ -43,7 +54,7 @@ entries_option = click.option(
 @click.option(
     "--output",
     "-o",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FilePath(),
     default=Path("report.html"),
     show_default=True,
     help="The file. With the suffix .json it gets the data in place of the page.",
@@ -56,6 +67,7 @@ def report(place: Place, as_json: bool, topic: str | None, output: Path, **windo
 
     A slider goes through the states of the window. The file fetches nothing, so it can be sent, and kept.
     """
+    check_output(output, whole=False)
     with place.open() as log:
         timeline = log.timeline(topic, **window)
     written = _written(timeline, output)
@@ -72,11 +84,9 @@ def report(place: Place, as_json: bool, topic: str | None, output: Path, **windo
 
 def _written(timeline: Timeline, output: Path) -> int:
     """Write the file; return its bytes."""
-    if output.suffix.lower() == ".json":
-        data = timeline.to_json().encode()
-        output.write_bytes(data)
-        return len(data)
-    return timeline.save(output).stat().st_size
+    text = timeline.to_json() if output.suffix.lower() == ".json" else timeline.to_html()
+    with writing(output, whole=False) as file:
+        return file.write(text.encode())
 
 
 @click.command()
@@ -85,6 +95,7 @@ def _written(timeline: Timeline, output: Path) -> int:
 @click.option(
     "--host",
     default="127.0.0.1",
+    callback=named,
     show_default=True,
     help="Address to listen at. Machines that reach another address than 127.0.0.1 can read names and offsets of the log.",
 )

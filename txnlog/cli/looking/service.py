@@ -42,6 +42,7 @@ class Service:
         self._is_due = False  # to ask whether the log is still there
         self._window = Window(log.committer, topic, None, entries)
         self._looked: Instant = log.committer.clock.now()
+        self._checked = self._looked
         self._older: OrderedDict[int, Document] = OrderedDict()
 
     def page(self) -> str:
@@ -64,10 +65,15 @@ class Service:
         return msgspec.json.encode(unchanged).decode()
 
     def document(self, entry: int) -> str:
-        """Return the document that ends with an entry, as JSON. Raises NotFoundError: its state cannot be told."""
+        """Return the document that ends with an entry, as JSON. Raises NotFoundError: its state cannot be told.
+
+        Requests: 1 GET at most once in ``every_ms``, and for each state that is read, which tells that the log is still the one that was opened.
+        """
         if type(entry) is not int or entry < 0:
             raise InvalidInputError("the entry is not a number from 0 on", kind="invalid-version")
-        with self._lock:
+        with self._lock, explaining(self._log.committer):
+            if waited_ms(self._checked, self._log.committer.clock.now()) >= self._every_ms * 0.9:
+                self._check()
             newest = self._window.newest.entry
             if entry > newest:
                 raise NotFoundError("no such version of the log", kind="unknown-version", version=entry)
@@ -75,12 +81,18 @@ class Service:
                 return msgspec.json.encode(self._newest()).decode()
             if entry not in self._older:
                 older = Window(self._log.committer, self._topic, entry, self._entries)
-                self._older[entry] = older.document(self._log.url, self._log.store.store_time_ms())
+                found = older.document(self._log.url, self._log.store.store_time_ms())
+                self._check()  # what was read may be another log's
+                self._older[entry] = found
                 if len(self._older) > KEPT_MAX:
                     self._older.popitem(last=False)
             self._older.move_to_end(entry)
             document = structs.replace(self._older[entry], newest=newest)
         return msgspec.json.encode(document).decode()
+
+    def _check(self) -> None:
+        check_still_there(self._log.committer)
+        self._checked = self._log.committer.clock.now()
 
     def _look(self) -> None:
         now = self._log.committer.clock.now()
@@ -88,7 +100,7 @@ class Service:
             with explaining(self._log.committer):
                 if not self._window.follow():
                     if self._is_due:
-                        check_still_there(self._log.committer)
+                        self._check()
                     self._is_due = not self._is_due
             # A look that fails is told to every page, and the next request looks again.
             self._looked = now

@@ -11,7 +11,7 @@ import csv
 import io
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from pyarrow import compute
 
 from txnformat.columns.json_values import Binary, decoder
 from txnformat.errors import InvalidInputError
+from txnlog.cli.records.csv_quotes import Quotes
 from txnlog.cli.records.pieces import PROBLEMS_MAX, Piece, Source, invalid
 
 __all__ = ["read_csv"]
@@ -29,6 +30,8 @@ Convert = Callable[[Any], Any]
 
 _DIGITS = r"^-?[0-9]+$"
 _WRITE_DIGITS = "; write digits, such as 42 or -42"
+
+_OPEN = ": its quote is not closed, so the rest of the input is in one value"
 
 ROW_BYTES_MAX = 16 * 2**20
 """A row of this size, in bytes, is read; one of twice the size is not."""
@@ -54,7 +57,8 @@ def read_csv(
     rows = _Rows(schema, binary)
     # More values than the header has: so it is no row, and comes to the handler.
     mark = f"{rows.end_mark}{delimiter * (len(names) + 1_000)}\n".encode() if names else b""
-    text = _Ended(file, mark)
+    quotes = Quotes(delimiter)
+    text = _Ended(file, mark, quotes)
     convert = pc.ConvertOptions(
         column_types={field.name: pa.binary() for field in schema},
         null_values=[""],
@@ -63,6 +67,7 @@ def read_csv(
     )
 
     def pieces() -> Iterator[Piece]:
+        has_header = False
         try:
             reader = pc.open_csv(
                 text,
@@ -77,14 +82,18 @@ def read_csv(
                 ),
                 convert_options=convert,
             )
+            has_header = True
             _check_header(reader.schema.names)
             for batch in reader:
                 yield Piece(rows.typed(batch, text), 0 if total is None else file.tell())
             if names:
                 rows.close()
-            rows.end()
+            rows.end(quotes.problems)
         except pa.ArrowInvalid as error:
-            raise invalid([*rows.problems(), _of_pyarrow(str(error), names)]) from None
+            what = _of_pyarrow(str(error), names)
+            if not has_header and quotes.is_open:
+                what = f"row 1, the header{_OPEN}"
+            raise invalid([*rows.problems(), *quotes.problems, what]) from None
 
     return Source(pieces(), total)
 
@@ -95,8 +104,9 @@ class _Ended(io.RawIOBase):
     Each byte of what is not UTF-8 becomes a character of its own; the characters that stand for bytes become four of them.
     """
 
-    def __init__(self, file: io.BufferedReader, line: bytes) -> None:
+    def __init__(self, file: io.BufferedReader, line: bytes, quotes: Quotes) -> None:
         self._file = file
+        self._quotes = quotes
         self._line = line
         self._last = b"\n"
         self._decode = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode
@@ -119,12 +129,14 @@ class _Ended(io.RawIOBase):
     def _next(self, size: int) -> bytes:
         found = self._file.read(size)
         self._last = found[-1:] or self._last
-        self._is_over = not found
+        # A line without an end comes with the one behind it: pyarrow takes no header from a block that has no whole line.
+        self._is_over = len(found) < size
         text = self._decode(found, self._is_over)
+        self._quotes.feed(text)
         if _ESCAPED.search(text):
             self.has_escapes = True
             text = _ESCAPED.sub(_escaped, text)
-        if found:
+        if not self._is_over:
             return text.encode()
         return text.encode() + (b"" if self._last in b"\r\n" else b"\n") + self._line
 
@@ -168,6 +180,8 @@ class _Rows:
             self._is_ended = True
             return "skip"
         self._refused.add(row.number)
+        if self.end_mark in row.text:
+            return "skip"  # a quote is open, which close() tells
         expected = f"{row.expected_columns} value{'' if row.expected_columns == 1 else 's'}"
         self._wrong.append(
             (row.number, f": it has {row.actual_columns}, not {expected}: {_shown(row.text):.80}")
@@ -194,12 +208,13 @@ class _Rows:
         """Take note of a last row that is not whole."""
         if not self._is_ended:
             last = max([self._next - 1, *self._refused])
-            self._wrong.append((last, ": its quote is not closed, so the rest of the input is in one value"))
+            self._wrong = [one for one in self._wrong if one[0] != last]  # they follow from it
+            self._wrong.append((last, _OPEN))
 
-    def end(self) -> None:
+    def end(self, more: Sequence[str] = ()) -> None:
         """Raise InvalidInputError about all that was wrong so far."""
-        if self._wrong:
-            raise invalid(self.problems())
+        if self._wrong or more:
+            raise invalid([*self.problems(), *more])
 
     def problems(self) -> list[str]:
         """Return all that was wrong, by row."""

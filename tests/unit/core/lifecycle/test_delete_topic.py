@@ -9,6 +9,7 @@ from tests.unit.core.full_state import checkpoint_of
 from tests.unit.core.lifecycle.checked_log import AUDIT, AUDIT_KEY, KEY, both, log_of
 from tests.unit.core.memory_log import ABORT, COMMIT, ORDERS, Log, rows
 from tests.unit.core.transactions.staging import staged
+from txnformat.core.app_versions.state import Content, TopicContent
 from txnformat.core.assemble import assemble
 from txnformat.core.entry import CommitEntry, sha256_hex
 from txnformat.core.fold import apply, apply_operation
@@ -35,7 +36,7 @@ from txnformat.core.intents import (
 )
 from txnformat.core.invariants import check_state, check_whole
 from txnformat.core.lifecycle.operations import DeleteTopic, Trim, TrimmedPartition
-from txnformat.core.operations import CreateTopic, EndTxn, Operation
+from txnformat.core.operations import AppVersion, CreateTopic, EndTxn, Operation
 from txnformat.core.records.state import PartitionState
 from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot, state_digest
 from txnformat.core.snapshot.state import encode_state
@@ -366,6 +367,30 @@ def test_versions_of_the_topic_go_with_it() -> None:
     log.commit(again)
     more = make_append(again, {0: (-1, 1)}, content="more")
     assert isinstance(log.commit(Write(appends=(more,), app=apps["orders/nightly"])), Included)
+
+
+def test_a_version_beside_another_names_the_topics_of_its_content() -> None:
+    """An entry with 3,000 topics has as many versions beside; each that named all of them would make it too large."""
+    content = Content((TopicContent(ORDERS.topic_id, 1, "0" * 32),))
+    own = replace(version(7, "orders/nightly", "spark-batch"), content=content)
+    none = replace(version(7, "audit/nightly", "spark-batch"), content=Content(()))
+    silent = version(7, "other/nightly", "spark-batch")
+    write = Write(
+        appends=both(-1),  # type: ignore[arg-type]
+        app=version(7, "*/nightly", "spark-batch"),
+        apps_beside=(own, none, silent),
+    )
+    log = log_of()
+    verdict = log.commit(write)
+    assert isinstance(verdict, Included)
+    named = {op.app_id: op.topics for op in verdict.operations if isinstance(op, AppVersion)}
+    everything = tuple(sorted(one.topic_id for one in write.appends))
+    assert named == {
+        "*/nightly": everything,
+        "orders/nightly": (ORDERS.topic_id,),
+        "audit/nightly": (),
+        "other/nightly": everything,
+    }
 
 
 def test_a_version_of_a_topic_that_is_not_there_is_corrupt() -> None:
