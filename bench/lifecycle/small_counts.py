@@ -28,7 +28,7 @@ from txnlog_testing.stores.s3_server import S3Server, seaweedfs_server
 
 __all__ = ["BENCHMARKS"]
 
-ROUNDS = 3
+ROUNDS = 5
 """Counts of the log; Spark's source counts once, which takes minutes."""
 UPLOADS = 8
 """At a time."""
