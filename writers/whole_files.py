@@ -115,7 +115,7 @@ class WholeFile:
 
     source: FileBytes
     end: int
-    """Bytes of it that are kept: all before its own footer."""
+    """Bytes of it that are kept: up to the end of its last column chunk."""
     footer: bytes
     """The footer that takes the place of its own."""
     sha256: str

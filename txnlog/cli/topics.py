@@ -273,9 +273,9 @@ def _show(description: LogDescription) -> None:
     help="Allow as well that columns of topics are renamed and dropped.",
 )
 def upgrade(place: Place, embedding: bool, columns: bool, as_json: bool) -> None:
-    """Allow in a log of an older version that records are removed (delete-records), and that files are written anew (compact).
+    """Let a log of an older version be kept small.
 
-    A log that this version has created allows it from the start. From then on, older versions of txnlog can neither read nor write this log: upgrade txnlog first in every process that uses it.
+    New logs need no upgrade: they allow it from the start. In others the command allows settings of topics, and that records, topics, old entries and old files are removed or written anew: delete-records, compact, vacuum, truncate, erase, delete-topic. After the upgrade, older versions of txnlog can neither read nor write the log: upgrade txnlog first in every process that uses it.
     """
     with place.open() as log:
         upgraded = log.upgrade(embedding=embedding, columns=columns)

@@ -76,7 +76,7 @@ def erase(
 ) -> None:
     """Remove the records of TOPIC that a condition matches, for good.
 
-    Files that hold such records are written anew without them, and readers no longer see them at once; vacuums delete the old files, and `txnlog maintain all` writes a
+    Files that hold such records are written anew without them, and readers stop seeing the records at once; vacuums delete the old files, and `txnlog maintain all` writes a
     certificate when nothing is left. Keep the key that the command shows first (with --json it is in the answer, so give one that you have kept): if open transactions hold the erasure back, or the command was cut short, call it
     again with the same condition and key. A log of an older version needs `txnlog upgrade` once before.
     """

@@ -133,7 +133,8 @@ def _run(place: Place, as_json: bool, settings: dict[str, Any], call: Callable[.
     if report.created:
         say(f"created topic {report.topic}")
     at = report.position.get("version", report.position.get("after"))
-    end = "" if at in (None, "") else f", up to {at}"  # a single file has no name below its folder
+    what = "version " if "version" in report.position else ""
+    end = "" if at in (None, "") else f", up to {what}{at}"  # a single file has no name below its folder
     whole = f" ({report.as_they_are} as they are)" if report.as_they_are else ""
     say(
         f"imported {counted(report.rows, 'row')} of {counted(report.files, 'file')}{whole} in {counted(report.commits, 'commit')}{end}"
