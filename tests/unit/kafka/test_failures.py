@@ -26,6 +26,6 @@ def test_a_broker_that_was_started_again_is_asked_again(code: int) -> None:
     assert found.transient
 
 
-@pytest.mark.parametrize("code", [KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.INVALID_TOPIC_EXCEPTION])
+@pytest.mark.parametrize("code", [KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION])
 def test_other_errors_stay(code: int) -> None:
     assert not passes(KafkaError(code))
