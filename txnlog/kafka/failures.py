@@ -16,7 +16,7 @@ from txnformat.errors import (
     repr_of,
 )
 
-__all__ = ["as_config", "client_logger", "kafka_error", "missing_package", "unavailable"]
+__all__ = ["as_config", "client_logger", "kafka_error", "missing_package", "passes", "unavailable"]
 
 HINT = "pip install 'txnlog[kafka]' for the Python that runs this"
 
@@ -85,6 +85,25 @@ def unavailable(what: str, **values: Any) -> StorageError:
     )
 
 
+def passes(error: Any) -> bool:
+    """Return whether a KafkaError passes when the client asks again: the C client does not say it of a broker that has just been started again.
+
+    Kafka's own client calls all of these retriable (``org.apache.kafka.common.errors.InvalidMetadataException``).
+    """
+    from confluent_kafka import KafkaError
+
+    return bool(error.retriable()) or error.code() in (
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.LISTENER_NOT_FOUND,
+    )
+
+
 def kafka_error(error: Any, what: str, **values: Any) -> TxnLogError:
     """Return the error that an error of the C client is for the caller.
 
@@ -119,7 +138,7 @@ def kafka_error(error: Any, what: str, **values: Any) -> TxnLogError:
         return ProducerFencedError(
             "a newer export of this name has begun: this one stops", kind="producer-fenced", **shown
         )
-    if found.retriable() or code in (
+    if passes(found) or code in (
         KafkaError._TRANSPORT,
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError._TIMED_OUT,

@@ -13,6 +13,7 @@ from txnlog.kafka.failures import (
     invalid_config,
     kafka_error,
     missing_package,
+    passes,
     unavailable,
 )
 from txnlog.kafka.messages import KafkaMessage
@@ -259,8 +260,8 @@ class Sink:
                 offset: int = asked[at].result().offset
             except KafkaException as error:
                 found = error.args[0]
-                passes = found.retriable() or found.code() in _NO_LEADER
-                if not passes or waited_ms(begun, self._clock.now()) >= self._patience_ms:
+                is_passing = passes(found) or found.code() in _NO_LEADER
+                if not is_passing or waited_ms(begun, self._clock.now()) >= self._patience_ms:
                     raise kafka_error(error, "offsets cannot be listed", topic=topic) from None
                 self._clock.sleep(0.05)
                 self._admin = self._new_admin()  # it remembers for long that there was no such topic

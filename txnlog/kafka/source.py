@@ -14,6 +14,7 @@ from txnlog.kafka.failures import (
     invalid_config,
     kafka_error,
     missing_package,
+    passes,
     unavailable,
 )
 from txnlog.kafka.places import Bounds, Place, out_of_range
@@ -212,7 +213,7 @@ class Source:
             self.reached[place] = max(self.reached[place], min(end, self.ends.get(place, end)))
         elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             raise out_of_range(*place, self.reached.get(place, 0), self.bounds([place])[place])
-        elif error.fatal() or not (error.retriable() or code in _PASSING):
+        elif error.fatal() or not (passes(error) or code in _PASSING):
             raise kafka_error(error, "records cannot be read", topic=place.topic, partition=place.partition)
 
     def _look(self) -> None:
