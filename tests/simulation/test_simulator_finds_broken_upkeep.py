@@ -198,7 +198,7 @@ UPKEEP_MUTANTS: list[tuple[Callable[[Patch], None], str, int]] = [
     (a_state_forgets_which_versions_keys_have_cost, "is gone by key", 16),
     (a_version_is_read_of_which_keys_have_taken_records, "version .* lacks", 1_656),
     (an_erasure_does_not_look_again, "is complete, and", 32),
-    (an_erasure_does_not_wait_for_open_transactions, "is complete, and|corrupt|breaks invariants", 640),
+    (an_erasure_does_not_wait_for_open_transactions, "is complete, and|corrupt|breaks invariants", 2_600),
     (an_erasure_does_not_say_what_it_removed, "has taken a record", 16),
     (a_state_forgets_what_an_erasure_removed, "is gone by erasure", 16),
     (a_certificate_needs_no_vacuum, "is complete, and|breaks invariants", 8),
