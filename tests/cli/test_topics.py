@@ -421,3 +421,14 @@ def test_types_are_shown_as_they_are_given(txnlog: Command, log: TxnLog) -> None
         f"Columns: {', '.join(f'{name}:{type_}' for name, type_ in texts.items())}\n"
         in txnlog("describe", "typed").out
     )
+
+
+def test_history_says_that_there_are_older_entries(txnlog: Command, log: TxnLog) -> None:
+    log.create_topic("t", pa.schema([("id", pa.int64())]))
+    log.create_topic("u", pa.schema([("id", pa.int64())]))
+    newest = log.refresh().entry
+    answer = txnlog("history", "--limit", 1)
+    assert answer.err == f"older entries are not shown: --start {newest - 1} goes on, --all shows all\n"
+    assert txnlog("history", "--start", newest - 1, "--limit", newest).err == ""
+    assert txnlog("history", "--all").err == ""
+    assert txnlog("history", "--limit", 1, "--json").err == ""

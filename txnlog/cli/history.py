@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
 
 from txnlog.cli.options import IntegerRange, Place, with_place
-from txnlog.cli.output import Table, instant, print_json
+from txnlog.cli.output import Table, instant, print_json, show_lines
 
 if TYPE_CHECKING:
-    from txnformat.admin.history import GroupChange
+    from txnformat.admin.history import GroupChange, HistoryEntry
 
 __all__ = ["history"]
 
@@ -58,8 +60,20 @@ def history(place: Place, limit: int, everything: bool, start: int | None, as_js
         if as_json:
             for entry in entries:
                 print_json({**entry.to_dict(), "timestamp": instant(entry.timestamp_ms)}, indent=None)
-        else:
-            COLUMNS.show(entries)
+            return
+        oldest = 0
+
+        def noted() -> Iterator[HistoryEntry]:
+            nonlocal oldest
+            for entry in entries:
+                oldest = entry.entry
+                yield entry
+
+        COLUMNS.show(noted())
+        if oldest and not everything:
+            show_lines(
+                f"older entries are not shown: --start {oldest - 1} goes on, --all shows all", sys.stderr
+            )
 
 
 def _words(change: GroupChange) -> str:

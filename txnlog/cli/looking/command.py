@@ -79,7 +79,8 @@ def report(place: Place, as_json: bool, topic: str | None, output: Path, **windo
         return
     for note in shown.notes:
         say(note)
-    say(f"{output}: entries {shown.first} to {shown.entry}, {written:,} bytes")
+    what = "a log without entries" if shown.entry < 0 else f"entries {shown.first} to {shown.entry}"
+    say(f"{output}: {what}, {written:,} bytes")
 
 
 def _written(timeline: Timeline, output: Path) -> int:
