@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from txnformat.digits import whole
 from txnformat.errors import StorageError
 
 __all__ = ["check_output", "writing"]
@@ -120,8 +121,8 @@ def _descriptor(path: Path) -> int | None:
     """
     own = {f"/proc/{os.getpid()}/fd", "/proc/self/fd", "/dev/fd"}
     for one in _links(path):
-        if str(one.parent) in own and one.name.isdecimal():
-            return int(one.name)
+        if str(one.parent) in own and (number := whole(one.name)) is not None:
+            return number
     return None
 
 
