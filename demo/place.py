@@ -30,8 +30,7 @@ def bucket() -> Iterator[str]:
     """
     from txnlog_testing.stores.s3_server import REGION, seaweedfs_server
 
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        del os.environ[name]  # nothing of the user's own may reach the demo
+    _forget("AWS_")
     with seaweedfs_server(bucket="demo") as server:
         settings = {
             "AWS_ACCESS_KEY_ID": server.key,
@@ -55,8 +54,7 @@ def container() -> Iterator[str]:
     """
     from txnlog_testing.stores.azurite import azurite_server
 
-    for name in [name for name in os.environ if name.startswith("AZURE_")]:
-        del os.environ[name]
+    _forget("AZURE_")
     with azurite_server(container="demo") as server:
         os.environ.update(server.environment)
         yield server.url("log", "abfss")
@@ -73,8 +71,13 @@ def google_bucket() -> Iterator[str]:
     """
     from txnlog_testing.stores.gcs import gcs_server
 
-    for name in [name for name in os.environ if name.startswith("GOOGLE_")]:
-        del os.environ[name]
+    _forget("GOOGLE_")
     with gcs_server(bucket="demo") as server:
         os.environ.update(server.environment)
         yield server.url("log")
+
+
+def _forget(prefix: str) -> None:
+    """Remove what the environment has for a cloud: nothing of the user's own may reach the demo."""
+    for name in [name for name in os.environ if name.startswith(prefix)]:
+        del os.environ[name]

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from txnformat.digits import whole
+from txnformat import digits
 from txnformat.errors import StorageError
 
 __all__ = ["check_output", "writing"]
@@ -121,7 +121,7 @@ def _descriptor(path: Path) -> int | None:
     """
     own = {f"/proc/{os.getpid()}/fd", "/proc/self/fd", "/dev/fd"}
     for one in _links(path):
-        if str(one.parent) in own and (number := whole(one.name)) is not None:
+        if str(one.parent) in own and (number := digits.whole(one.name)) is not None:
             return number
     return None
 
