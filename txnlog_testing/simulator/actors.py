@@ -28,9 +28,9 @@ from txnformat.protocol.pace import Pace
 from txnformat.protocol.sealing import list_segments, write_segments
 from txnformat.protocol.snapshots import write_hint, write_snapshot
 from txnformat.protocol.spilling import write_spill
-from txnformat.protocol.tail import bundle_due, write_bundles
 from txnformat.protocol.view import View
 from txnformat.reading.sealed import SidecarCache
+from txnlog_testing.simulator.bundles import write_due_bundles
 from txnlog_testing.simulator.clients import Client
 from txnlog_testing.simulator.compacting import compacted
 from txnlog_testing.simulator.oracle import Oracle, is_definite
@@ -66,6 +66,8 @@ class SimProcess:
     """Reads what was sealed, without faults; a process that has it compacts."""
     ends_expired: bool = False
     """Whether it ends expired transactions of others with its own entries, and now and then without."""
+    has_payloads: bool = False
+    """Whether it writes payload bundles where the log embeds."""
     view: View | None = None
     in_flight: list[Intent] = field(default_factory=list)
     pace: Pace = field(default_factory=Pace)
@@ -174,24 +176,13 @@ class SimProcess:
                 f"{self.name:6} {type(intent.action).__name__} {intent.intent_id[:8]}: {_brief(answer)}"
             )
             self.oracle.answered(intent, answer, since)
-        yield from self._write_bundle(answers)
-        return answers
-
-    def _write_bundle(self, answers: Answers) -> Steps[None]:
-        """Do what a committer does in the background after a commit."""
-        first = bundle_due(
+        own = [
             answer.entry
             for answer in answers.values()
             if isinstance(answer, CommitResult) and not answer.repeated
-        )
-        if first is None:
-            return
-        try:
-            written = yield from write_bundles(first)
-        except StorageError:
-            return
-        if written:
-            self.world.hits["bundle written"] += 1
+        ]
+        yield from write_due_bundles(self.world, after.state, own, with_payloads=self.has_payloads)
+        return answers
 
     def _take_checkpoint(self, view: View) -> Steps[None]:
         if view.state.entry < 0:

@@ -15,12 +15,13 @@ from typing import Any, NamedTuple, Self, TypeVar, cast
 from unittest import mock
 
 from txnformat import keys
+from txnformat.client import driver
 from txnformat.client.background import Background
 from txnformat.client.committer import Committer
 from txnformat.client.driver import Driver
 from txnformat.clock import Instant
 from txnformat.core.intents import CommitResult, Intent
-from txnformat.errors import FormatError, InternalError, TxnLogError
+from txnformat.errors import FormatError, InternalError, StorageError, TxnLogError
 from txnformat.protocol import follow
 from txnformat.protocol.commit import CommitSettings
 from txnformat.protocol.effects import (
@@ -36,6 +37,7 @@ from txnformat.protocol.effects import (
 )
 from txnformat.protocol.tail import HUNDREDS, Bundles
 from txnformat.protocol.view import View
+from txnformat.reading import open_files
 from txnformat.segments import ahead as ahead_module
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.store.requests import RequestKind
@@ -46,6 +48,9 @@ from txnlog_testing.simulator.world import HistoryViolation, Process, StoreCall,
 from txnlog_testing.stores.faulty import SimulatedCrash
 
 __all__ = ["Program", "SimCommitter", "without_guesses", "without_pools"]
+
+PAYLOADS_IN_FLIGHT = 4
+"""Reads in flight of a store that has a latency. They are made one after another."""
 
 T = TypeVar("T")
 
@@ -110,10 +115,15 @@ class Program:
 class _SteppedStore(WrappedStore):
     """A process's store; each request is a step."""
 
-    def __init__(self, world: World, process: Process, program: Program) -> None:
+    def __init__(self, world: World, process: Process, program: Program, *, has_payloads: bool) -> None:
         super().__init__(world.store_of(process))
         self._process = process
         self._program = program
+        self._in_flight = PAYLOADS_IN_FLIGHT if has_payloads else super().reads_in_flight
+
+    @property
+    def reads_in_flight(self) -> int:
+        return self._in_flight
 
     def _request(self, operation: RequestKind, key: str, call: Callable[[], Any]) -> Any:
         return self._program.ask(StoreCall(operation, key, call))
@@ -188,10 +198,19 @@ class _SteppedDriver(Driver):
 
 
 class _NoBackground(Background):
-    """Drops what could be done later: other processes of a history do it."""
+    """Writes bundles at once where there are payload bundles, and drops all else: other processes of a history do it."""
+
+    def __init__(self, clock: _SteppedClock, world: World, *, has_payloads: bool) -> None:
+        super().__init__(clock)
+        self._world = world
+        self._has_payloads = has_payloads
 
     def start(self, name: str, job: Callable[[], object]) -> None:
-        """Drop it."""
+        """Do it, or drop it."""
+        if name == "bundle" and self._has_payloads:
+            with contextlib.suppress(StorageError):
+                job()
+                self._world.hits["payload bundles by the product"] += 1
 
 
 class SimCommitter(Committer):
@@ -201,6 +220,8 @@ class SimCommitter(Committer):
     ----------
     view : View or None
         Known before; None: the log is opened.
+    has_payloads : bool
+        Whether a request has a latency: so payload bundles are written, and rows come out of them.
     """
 
     def __init__(
@@ -211,12 +232,14 @@ class SimCommitter(Committer):
         program: Program,
         settings: CommitSettings,
         view: View | None,
+        *,
+        has_payloads: bool,
     ) -> None:
-        store = _SteppedStore(world, process, program)
+        store = _SteppedStore(world, process, program, has_payloads=has_payloads)
         clock, ids = _SteppedClock(process, program), _DrawnIds(world)
         super().__init__(store, clock, ids, settings)
         self._driver = _SteppedDriver(process, program, store, clock, ids)
-        self._background = _NoBackground(clock)
+        self._background = _NoBackground(clock, world, has_payloads=has_payloads)
         self._view = view
         self._name = process.name
         self._world = world
@@ -274,11 +297,10 @@ class _OnePool:
 
 
 @contextlib.contextmanager
-def without_guesses() -> Iterator[None]:
-    """Let followers look one entry after the other, and writers try a slot at once, as those do that expect nothing.
+def without_guesses(*, tens: bool) -> Iterator[None]:
+    """Let followers look one entry after the other, and writers try a slot at once, as those do that expect nothing: expectations only save requests.
 
-    Their expectations only save requests. The small payload bundles that they would ask for are hints, which a simulated store does not have:
-    ``tests/unit/protocol/test_tens.py`` has them.
+    ``tens``: let them ask for small payload bundles all the same, as where they know the log to embed.
     """
 
     def sizes(view: View, ahead: int) -> Steps[dict[Bundles, int]]:
@@ -286,7 +308,7 @@ def without_guesses() -> Iterator[None]:
         return {HUNDREDS: view.state.entry + 1 + HUNDREDS.behind}
 
     with (
-        mock.patch.object(follow, "_sizes", sizes),
+        mock.patch.object(follow, "_sizes", follow._sizes if tens else sizes),
         mock.patch.object(View, "is_behind", return_value=False),
     ):
         yield
@@ -295,7 +317,7 @@ def without_guesses() -> Iterator[None]:
 @contextlib.contextmanager
 def without_pools() -> Iterator[None]:
     """Let the product make its requests one after another: of several threads the machine would choose the order."""
-    modules: tuple[Any, ...] = (requests, ahead_module)
+    modules: tuple[Any, ...] = (requests, ahead_module, open_files, driver)
     before = [module.ThreadPoolExecutor for module in modules]
     try:
         for module in modules:

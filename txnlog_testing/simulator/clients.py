@@ -88,6 +88,8 @@ class Client:
     """Wants nothing new; set when the history ends."""
     uploads: Uploads | None = field(default=None, kw_only=True)
     """Where the files of appends are put. None: the files that appends name are not there, for nothing reads them."""
+    embedding_share: float = field(default=0.6, kw_only=True)
+    """Share of the files of a log that embeds that go into entries."""
 
     @property
     def is_pending(self) -> bool:
@@ -151,7 +153,9 @@ class Client:
         payload: tuple[bytes, ...] = ()
         if self.uploads is not None:
             brought = [(part.partition, part.records, part.digest) for part in parts]
-            embeds = may_embed and EMBEDDING in state.features.reader and self.rng.random() < 0.6
+            embeds = (
+                may_embed and EMBEDDING in state.features.reader and self.rng.random() < self.embedding_share
+            )
             file, batches, payload = self.uploads(
                 topic, max(0, state.entry), file.schema_id, brought, is_embedded=embeds
             )

@@ -140,6 +140,8 @@ class Keeper:
     last: str = ""
     """Job that the process does when the history ends; empty: none."""
     pauses: tuple[int, ...] = (20, 300, 2_000)
+    has_payloads: bool = False
+    """Whether its committer writes and reads payload bundles."""
     view: View | None = None
     committer: SimCommitter | None = None
     planned: list[str] = field(default_factory=list)
@@ -166,7 +168,10 @@ class Keeper:
         job: Callable[[SimCommitter], None] = getattr(self, name)
         self.world.note(f"{self.process.name:6} begins {name}")
         program = Program()
-        committer = SimCommitter(self.world, self.process, self.oracle, program, self.settings, self.view)
+        committer = SimCommitter(
+            self.world, self.process, self.oracle, program, self.settings, self.view,
+            has_payloads=self.has_payloads,
+        )  # fmt: skip
         self.committer = committer
         told = "done"
         try:

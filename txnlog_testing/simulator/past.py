@@ -14,11 +14,11 @@ from txnformat.core.fold import apply
 from txnformat.core.intents import AllocateIds, AppRef, Intent, TakeCheckpoint, Write
 from txnformat.core.operations import Checkpoint, Upgrade
 from txnformat.core.snapshot.codec import encode_snapshot, state_digest
-from txnformat.core.state import FEATURES, INTENT_WINDOW_ENTRIES, LogState
-from txnformat.core.wire.bundle import BUNDLE_ENTRIES, encode_bundle
+from txnformat.core.state import EMBEDDING, FEATURES, INTENT_WINDOW_ENTRIES, LogState
+from txnformat.core.wire.bundle import BUNDLE_ENTRIES, encode_bundle, encode_payloads
 from txnformat.core.wire.document import encode_json
 from txnformat.errors import InternalError
-from txnformat.protocol.tail import bundle_key_of
+from txnformat.protocol.tail import TENS, bundle_key_of
 from txnlog_testing.simulator.store import EPOCH_MS
 
 __all__ = ["LONG_PAST", "SHORT_PAST", "Past", "empty_log", "older_first_entry", "past_of"]
@@ -38,6 +38,8 @@ class Past(NamedTuple):
     states: tuple[LogState, ...]
     objects: dict[str, bytes]
     bundles: dict[str, bytes]
+    tens: dict[str, bytes]
+    """The small payload bundles of a past that embeds; else none."""
     stale: tuple[Intent, ...]
     """Old intents without a natural key: the first ones landed, the others never did."""
 
@@ -66,8 +68,8 @@ def _new_id(rng: random.Random) -> str:
 
 
 @cache
-def past_of(length: int) -> Past:
-    """Return a log of so many entries, with two snapshots; the same for every history."""
+def past_of(length: int, *, embeds: bool = False) -> Past:
+    """Return a log of so many entries, with two snapshots; the same for every history. ``embeds``: entries may have payloads, and there are bundles of ten."""
     rng = random.Random("a long past")
     format_data, empty = empty_log(rng)
     state, time_ms = empty, EPOCH_MS - 10_000_000
@@ -83,7 +85,7 @@ def past_of(length: int) -> Past:
 
     new_id = partial(_new_id, rng)
 
-    land(*older_first_entry(empty, rng, time_ms))
+    land(*older_first_entry(empty, rng, time_ms, (EMBEDDING,) if embeds else ()))
     stale = [Intent(new_id(), 1 + index, AllocateIds("past", 1)) for index in range(6)]
     for index in range(length):
         time_ms += 100
@@ -107,4 +109,9 @@ def past_of(length: int) -> Past:
         bundle = encode_bundle([data for _, data in entries[slot : slot + BUNDLE_ENTRIES]])
         if bundle is not None:
             bundles[bundle_key_of(slot)] = bundle
-    return Past(format_data, empty, tuple(entries), tuple(states), objects, bundles, tuple(stale))
+    tens = {}
+    for slot in range(0, len(entries) - TENS.count + 1, TENS.count) if embeds else ():
+        ten = encode_payloads([data for _, data in entries[slot : slot + TENS.count]])
+        if ten is not None:
+            tens[TENS.key(slot)] = ten
+    return Past(format_data, empty, tuple(entries), tuple(states), objects, bundles, tens, tuple(stale))

@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from txnformat import keys
 from txnformat.core.entry import sha256_hex
@@ -25,6 +26,7 @@ from txnformat.verify.requests import Requests
 from txnlog_testing.simulator.acks import ACK_HITS, ACK_KINDS, ack_client
 from txnlog_testing.simulator.actors import Protocol, SimProcess
 from txnlog_testing.simulator.blocking import without_guesses, without_pools
+from txnlog_testing.simulator.bundles import PAYLOAD_HITS, damage_some, put_past_bundles
 from txnlog_testing.simulator.clients import (
     BulkClient,
     Client,
@@ -70,6 +72,10 @@ STEPS_MAX = 800
 SETTLE_STEPS_MAX = 20_000
 """Steps within which every client must have an answer once nothing goes wrong any more."""
 WRITERS_MIN = 3
+PAYLOADS = 0.2
+"""Share of the histories that embed in which there are payload bundles, too."""
+UPKEEP_PAYLOADS = 0.7
+"""The same of those with upkeep, in which readers get rows out of them."""
 TEN_YEARS_MS = 10 * 365 * 86_400_000
 
 REQUIRED_HITS = frozenset(
@@ -139,7 +145,9 @@ SPILL_HITS = frozenset(
     }
 )
 REQUIRED_HITS |= SPILL_HITS
-REQUIRED_HITS |= GROUP_HITS | ACK_HITS | REMOVAL_HITS | COMPACTION_HITS | TRUNCATION_HITS | UPKEEP_HITS
+REQUIRED_HITS |= (
+    PAYLOAD_HITS | GROUP_HITS | ACK_HITS | REMOVAL_HITS | COMPACTION_HITS | TRUNCATION_HITS | UPKEEP_HITS
+)
 """Events that a run of a few hundred histories must have met, or it shows less than it seems to."""
 
 
@@ -196,7 +204,9 @@ class _Simulation:
         """Whether a clock goes wrong by years where it is the store's time."""
         self.has_snapshots = True
         self.has_long_past = seed % 16 == 7
-        past = past_of(LONG_PAST if self.has_long_past else SHORT_PAST) if self.has_past else None
+        self.has_payloads = self._chosen_payloads()
+        """Whether processes write payload bundles, and followers ask for them. A past embeds then."""
+        past = self._past()
         format_data, empty = (past.format_data, past.empty) if past else empty_log(rng)
         ledger = Ledger(self.world.store.get, self.world.hits)
         self.decisions = Decisions(rng.random, ledger.decisions)
@@ -214,13 +224,7 @@ class _Simulation:
         self.world.own_clock_is_store_time = (rng.random() < 0.25 and not self.is_orderly) or self.runs_ahead
         self.group_kinds = rng.choice(KINDS) if self.has_groups and not self.has_acks else ()
         self.clients: list[Client] = []
-        self.contents: Contents | None = None
-        if self.has_upkeep:
-            store = self.world.store
-            self.contents = Contents(rng, self.world.new_id, store, lambda: self.oracle.state.entry)
-            ledger.rewrites = RewriteLedger(
-                self.contents, store, ledger.committed_rows, ledger.removals.start, self.world.hits
-            )
+        self.contents = self._begin_contents(ledger) if self.has_upkeep else None
         self.sidecars = SidecarCache(self.world.store)
         self.writers = WRITERS_MIN if self.is_orderly or self.has_groups else rng.randint(WRITERS_MIN, 5)
         self._start_processes(past.stale if past else ())
@@ -233,6 +237,26 @@ class _Simulation:
         if EMBEDDING in self.features:
             return self._embedding.choice(("later", "on", "mixed"))
         return "off" if self.has_upkeep else self._embedding.choice(("off", "on", "mixed"))
+
+    def _past(self) -> Past | None:
+        length = LONG_PAST if self.has_long_past else SHORT_PAST
+        return past_of(length, embeds=self.has_payloads) if self.has_past else None
+
+    def _begin_contents(self, ledger: Ledger) -> Contents:
+        """Let files hold records, and judge what rewrites them."""
+        store = self.world.store
+        contents = Contents(self.world.rng, self.world.new_id, store, lambda: self.oracle.state.entry)
+        ledger.rewrites = RewriteLedger(
+            contents, store, ledger.committed_rows, ledger.removals.start, self.world.hits
+        )
+        return contents
+
+    def _chosen_payloads(self) -> bool:
+        share = 0 if self.embedding == "off" else UPKEEP_PAYLOADS if self.has_upkeep else PAYLOADS
+        is_chosen = random.Random(f"payloads {self.seed}").random() < share
+        if is_chosen:
+            self.world.store.on_payloads = partial(damage_some, self.world)
+        return is_chosen
 
     def _embeds(self) -> bool:
         """Return whether the next process asks for embedding if it writes the log's first entry."""
@@ -247,7 +271,7 @@ class _Simulation:
         self.has_snapshots = self.world.rng.random() < 0.7
         for key, data in past.objects.items() if self.has_snapshots else ():
             self.world.store.put(key, data)
-        self._put_bundles(past)
+        put_past_bundles(self.world, past)
 
     def _begin_older(self, empty: LogState) -> None:
         """Store the first entry of an older version."""
@@ -256,32 +280,6 @@ class _Simulation:
         self.oracle.adopt(entry, apply(empty, entry, sha256_hex(data)))
         self.world.store.put(keys.entry_key(0), data)
         self.world.hits["begins as an older log"] += 1
-
-    def _put_bundles(self, past: Past) -> None:
-        """Store the bundles of the past: some of them missing, cut, changed, or those of other entries."""
-        rng = self.world.rng
-        if rng.random() < 0.2:
-            return
-        if rng.random() < 0.6:
-            for key, data in past.bundles.items():
-                self.world.store.put(key, data)
-            return
-        for key, data in past.bundles.items():
-            match rng.randrange(12):
-                case 0:
-                    continue
-                case 1:
-                    data = data[: rng.randrange(len(data))]
-                case 2:
-                    at = rng.randrange(len(data))
-                    data = data[:at] + bytes([data[at] ^ (1 << rng.randrange(8))]) + data[at + 1 :]
-                case 3:
-                    data = past.bundles[rng.choice(sorted(past.bundles))]
-                case _:
-                    pass
-            self.world.store.put(key, data)
-            if data != past.bundles[key]:
-                self.world.bad_bundles.add(key)
 
     def _start_processes(self, stale: tuple[Intent, ...]) -> None:
         rng, world = self.world.rng, self.world
@@ -315,8 +313,9 @@ class _Simulation:
             process.actor = SimProcess(
                 world, self.oracle, process.name, self.protocol, settings, clients,
                 takes_checkpoints=number == 0 or self.has_removals or self.has_upkeep or rng.random() < checkpoints,
-                seal_share=0.3 if self.has_removals else 0.2 if self.has_many_transactions else 0.06,
+                seal_share=self._seal_share(),
                 sidecars=self.sidecars if self.has_removals else None,
+                has_payloads=self.has_payloads,
                 ends_expired=(self.has_many_transactions or rng.random() < 0.6) and number != ahead,
             )  # fmt: skip
             if self.has_past and rng.random() < 0.4:
@@ -327,14 +326,27 @@ class _Simulation:
             self._start_keepers(Truncating, rng.randint(1, 2), TRUNCATION_JOBS)
         if self.has_upkeep:
             self._start_keepers(Keeper, rng.randint(2, 3), UPKEEP_JOBS)
-            self._start_keepers(Keeper, 1, READER_JOBS)
+            self._start_keepers(Keeper, 3 if self.has_payloads else 1, READER_JOBS)
+
+    def _seal_share(self) -> float:
+        if self.has_payloads and self.has_upkeep:
+            return 0.01  # what is sealed is not read out of entries any more
+        return 0.3 if self.has_removals else 0.2 if self.has_many_transactions else 0.06
 
     def _start_keepers(self, kind: type[Keeper], number: int, jobs: tuple[str, ...]) -> None:
         for _ in range(number):
             process = self.world.start(f"k{len(self.world.processes)}")
             process.counts_suspended_time = self.world.rng.random() < 0.8
             settings = CommitSettings(attempts_max=20, deadline_ms=120_000, embedding=self._embeds())
-            keeper = kind(self.world, self.oracle, process, settings, jobs, self.features)
+            keeper = kind(
+                self.world,
+                self.oracle,
+                process,
+                settings,
+                jobs,
+                self.features,
+                has_payloads=self.has_payloads,
+            )
             if kind is Truncating:
                 keeper.pauses, keeper.last = (300, 5_000), "look_back"
             process.actor = keeper
@@ -370,6 +382,7 @@ class _Simulation:
                 self.oracle.abandoned(intent)
         for client in clients:
             client.uploads = None if self.contents is None else self.contents.upload
+            client.embedding_share = 0.95 if self.has_payloads else 0.6
         self.clients += clients
         return tuple(clients)
 
@@ -421,7 +434,7 @@ class _Simulation:
             + 600 * self.has_many_transactions
             + 300 * self.has_groups
             + 600 * self.is_orderly
-            + 1_500 * self.has_upkeep
+            + (4_000 if self.has_payloads else 1_500) * self.has_upkeep
             + 2_500 * self.is_truncated
         )
         while world.step < limit and world.run_step():
@@ -500,7 +513,7 @@ def run_history(seed: int, protocol: Protocol | None = None, *, keep_lines: bool
     """
     simulation = _Simulation(seed, protocol or Protocol(), keep_lines=keep_lines)
     try:
-        with without_pools(), without_guesses():
+        with without_pools(), without_guesses(tens=simulation.has_payloads):
             return simulation.run()
     except Exception as error:  # a violation or a plain defect: whatever it is, the seed shows it
         raise SimulationError(

@@ -61,6 +61,10 @@ class SimStore(MemoryStore):
     def __init__(self, time: VirtualTime, on_entry: Callable[[int, bytes], None]) -> None:
         super().__init__(time, name="simulated")
         self._on_entry = on_entry
+        self.damaged: set[str] = set()
+        """Keys of payload bundles that do not hold what was written."""
+        self.on_payloads: Callable[[str, bytes], None] | None = None
+        """Called with key and bytes right after a payload bundle was created."""
         self.fail_fsync = False
         """The next create becomes visible and then reports an error that no repeat can mend."""
 
@@ -69,6 +73,9 @@ class SimStore(MemoryStore):
         result = super().create(key, data)
         if result.outcome is not CreateOutcome.CREATED:
             return result
+        self.damaged.discard(key)
+        if self.on_payloads is not None and key.startswith(keys.PAYLOAD_PREFIX):
+            self.on_payloads(key, data)
         slot = keys.parse_entry_key(key)
         if slot is not None:
             self._on_entry(slot, data)

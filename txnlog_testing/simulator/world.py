@@ -315,13 +315,20 @@ class World:
         store = self._stores[process.name]
         request: Any = effect
         if isinstance(request, StoreCall):
-            return request.make()
+            made = request.make()
+            if request.operation is RequestKind.GET and request.key.startswith(keys.PAYLOAD_PREFIX) and made:
+                bad = " bad" * (request.key in self.store.damaged)
+                self.hits[f"rows looked for in a{bad} payload bundle"] += 1
+            return made
         match effect:
             case GetObject(key):
                 found = store.get(key)
                 self._settle(process, key, found)
                 if found is not None and key.startswith(keys.BUNDLE_PREFIX):
                     self.hits["read a bad bundle" if key in self.bad_bundles else "read a bundle"] += 1
+                if found is not None and key.startswith(keys.PAYLOAD_PREFIX):
+                    bad = " bad" * (key in self.store.damaged)
+                    self.hits[f"read a{bad} payload bundle"] += 1
                 return found
             case CreateObject(key, data):
                 return self._create(process, store, key, data)

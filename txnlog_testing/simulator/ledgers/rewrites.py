@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
@@ -30,6 +30,7 @@ from txnformat.core.lifecycle.operations import (
 from txnformat.core.operations import Append
 from txnformat.core.sealing.sidecar import SegmentIndex, decode_index
 from txnformat.core.state import LogState
+from txnformat.core.wire.bundle import decode_payloads
 from txnformat.persistent import Rows
 from txnformat.segments.payload import payload_of
 from txnformat.types import OffsetRange, TopicPartition
@@ -315,19 +316,41 @@ class RewriteLedger:
             if held:
                 yield info.key, held
         for info in self._store.list(keys.LOG_PREFIX):
-            held = [
+            slot, data = keys.parse_entry_key(info.key), self._store.get(info.key)
+            assert slot is not None
+            assert data is not None
+            if held := self._covered_in(erasure, slot, data):
+                yield info.key, held
+        for info in self._store.list(keys.PAYLOAD_PREFIX):
+            if held := [
                 number
-                for number in self._embedded(info.key, f"{erasure.directory}/")
-                if self._is_covered(erasure, number)
-            ]
-            if held:
+                for slot, data in self._bundled(info.key)
+                for number in self._covered_in(erasure, slot, data)
+            ]:
                 yield info.key, held
 
-    def _embedded(self, key: str, directory: str) -> Iterator[int]:
-        """Yield the numbers in the payload of an entry, of the files of a topic."""
-        slot, data = keys.parse_entry_key(key), self._store.get(key)
-        assert slot is not None
+    def _bundled(self, key: str) -> Iterable[tuple[int, bytes]]:
+        """Return the entries of a payload bundle; none, if the simulator has damaged it."""
+        entries, data = keys.parse_payloads_key(key), self._store.get(key)
+        assert entries is not None
         assert data is not None
+        first, last = entries
+        return (
+            ()
+            if key in self._store.damaged
+            else enumerate(decode_payloads(data, key, last + 1 - first), first)
+        )
+
+    def _covered_in(self, erasure: _Erasure, slot: int, data: bytes) -> list[int]:
+        """Return the numbers in the payload of an entry that an erasure covers."""
+        return [
+            number
+            for number in self._embedded(slot, data, f"{erasure.directory}/")
+            if self._is_covered(erasure, number)
+        ]
+
+    def _embedded(self, slot: int, data: bytes, directory: str) -> Iterator[int]:
+        """Yield the numbers in the payload of an entry, of the files of a topic."""
         payload = payload_of(data)
         if not payload:
             return
