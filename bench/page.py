@@ -132,8 +132,12 @@ def page(results: Mapping[str, Any]) -> str:
     ]
     if missed:
         lines += ["", "## What was missed, and why", ""]
+        rows_of: dict[str, list[str]] = {}
         for result in missed:
-            lines += [f"* **{result['work']}**, against {result['against']}: {result['note']}"]
+            rows_of.setdefault(result["note"], []).append(
+                f"**{result['work']}**, against {result['against']}"
+            )
+        lines += [f"* {'; '.join(rows)}: {note}" for note, rows in rows_of.items()]
     if results.get("unmeasured"):
         names = ", ".join(results["unmeasured"])
         lines += [
