@@ -5,13 +5,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-__all__ = ["Span", "Tracer", "carried", "flush", "here", "set_tracer", "span"]
+__all__ = ["Span", "Tracer", "carried", "counted", "flush", "here", "set_tracer", "span", "under"]
 
 T = TypeVar("T")
+
+
+class Batch(Protocol):
+    """A record batch."""
+
+    @property
+    def num_rows(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+B = TypeVar("B", bound=Batch)
 
 
 class Span(Protocol):
@@ -43,6 +57,10 @@ class Tracer(Protocol):
 
     def here(self) -> str | None:
         """Return the span that is current here, as text for another process; None: there is none."""
+        ...
+
+    def under(self, parent: str) -> AbstractContextManager[object]:
+        """Make a span of another process the current one, for a while."""
         ...
 
     def flush(self, seconds: float, *, is_last: bool) -> None:
@@ -96,6 +114,29 @@ def here() -> str | None:
     """Return the span that is current here, as another process can take it (W3C's ``traceparent``); None: there is none, or nothing is traced."""
     tracer = _tracer
     return None if tracer is None else tracer.here()
+
+
+def under(parent: str | None) -> AbstractContextManager[object]:
+    """Make a span of another process (:func:`here`) the current one, for a while; None: leave all as it is."""
+    tracer = _tracer
+    return _NOTHING if tracer is None or parent is None else tracer.under(parent)
+
+
+def counted(one: Span, batches: Iterator[B]) -> Iterator[B]:
+    """Yield batches within a span, from the first to the last that the caller takes; as they are while nothing is traced."""
+    return _counted(one, batches) if one else batches
+
+
+def _counted(one: Span, batches: Iterator[B]) -> Iterator[B]:
+    records = size = 0
+    with one:
+        try:
+            for batch in batches:
+                records += batch.num_rows
+                size += batch.nbytes
+                yield batch
+        finally:
+            one.set(records=records, size=size)
 
 
 def flush(seconds: float, *, is_last: bool = False) -> None:

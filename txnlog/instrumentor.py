@@ -15,7 +15,7 @@ from txnlog.otel import instrument, uninstrument
 __all__ = ["TxnLogInstrumentor"]
 
 
-class TxnLogInstrumentor(BaseInstrumentor):  # type: ignore[misc]  # its module asks mypy to look away
+class TxnLogInstrumentor(BaseInstrumentor):  # type: ignore[misc]
     """:func:`txnlog.otel.instrument` in the form of OpenTelemetry's instrumentations.
 
     ``TxnLogInstrumentor().instrument(tracer_provider=…, meter_provider=…)``; without them the global providers.

@@ -16,7 +16,7 @@ import contextvars
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -49,6 +49,7 @@ SPANS: Mapping[str, SpanKind] = {
     "read": SpanKind.CONSUMER,
     "seal": SpanKind.INTERNAL,
     "compact": SpanKind.INTERNAL,
+    "upload": SpanKind.CLIENT,
     "txnlog": SpanKind.INTERNAL,
 }
 """Every span, and its kind."""
@@ -133,6 +134,14 @@ class _Tracer:
     def here(self) -> str | None:
         return _carrier().get(_PARENT)
 
+    @contextlib.contextmanager
+    def under(self, parent: str) -> Iterator[None]:
+        token = context.attach(_above(parent))
+        try:
+            yield
+        finally:
+            context.detach(token)
+
     def flush(self, seconds: float, *, is_last: bool) -> None:
         # A provider's own flush waits as long as its exporter tries. One that still waits is left alone: a collector that does not answer holds
         # up one call, and not every one.
@@ -166,6 +175,11 @@ def _carrier() -> dict[str, str]:
     return carrier
 
 
+def _above(parent: str) -> context.Context:
+    """Return the context of a span of another process; of what is none, that of here."""
+    return _PROPAGATOR.extract({_PARENT: parent})
+
+
 def _nothing() -> None: ...
 
 
@@ -190,7 +204,7 @@ class _Span:
         named = _named(self._name, self._attributes)
         above = None
         if self._parent is not None and not trace.get_current_span().get_span_context().is_valid:
-            above = _PROPAGATOR.extract({_PARENT: self._parent})
+            above = _above(self._parent)
         self._span = self._owner.tracer.start_span(
             _title(self._name, named), above, kind=SPANS[self._name], attributes=named
         )
