@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.meta.markdown import ROOT
+
 __all__ = ["Exported", "instrumented", "spans_in"]
 
 _MODULE = """
@@ -67,7 +69,7 @@ def instrumented(
     known = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "TRACE"))}
     environment = {
         **known,
-        "PYTHONPATH": str(folder),
+        "PYTHONPATH": os.pathsep.join((str(folder), str(ROOT))),
         "LINES_FILE": str(folder / "spans"),
         "OTEL_TRACES_EXPORTER": "lines",
         "OTEL_METRICS_EXPORTER": "none",
