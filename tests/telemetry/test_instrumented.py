@@ -7,10 +7,13 @@ import subprocess
 import sys
 import threading
 from importlib.metadata import entry_points
+from io import StringIO
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, PeriodicExportingMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -19,7 +22,7 @@ from tests.telemetry.exporting import Exported, instrumented, spans_in
 from txnformat.spans import flush, here, span
 from txnlog import Producer, TxnLog
 from txnlog.instrumentor import TxnLogInstrumentor
-from txnlog.otel import instrument, uninstrument
+from txnlog.otel import DURATION, instrument, uninstrument
 
 ROWS = pa.schema([("n", pa.int64())])
 
@@ -241,13 +244,30 @@ class Hanging(SpanProcessor):
         return self.released.wait(300)
 
 
+def test_durations_are_handed_over_at_the_end_of_a_process_only() -> None:
+    told = StringIO()
+    exporter = ConsoleMetricExporter(out=told)
+    meters = MeterProvider([PeriodicExportingMetricReader(exporter, export_interval_millis=3_600_000)])
+    instrument(TracerProvider(), meters)
+    try:
+        with span("seal"):
+            pass
+        flush(300)
+        assert DURATION not in told.getvalue()
+        flush(300, is_last=True)
+        assert DURATION in told.getvalue()
+    finally:
+        uninstrument()
+        meters.shutdown()
+
+
 def test_a_collector_that_does_not_answer_holds_up_one_call() -> None:
     hanging = Hanging()
     tracers = TracerProvider()
     tracers.add_span_processor(hanging)
     instrument(tracers)
     try:
-        flush(300)
+        flush(10)
         assert hanging.asked == 0  # no span has ended
         for _ in range(3):
             with span("seal"):
