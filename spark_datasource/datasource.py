@@ -8,7 +8,7 @@ only inside the objects that Spark itself pickles.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from txnformat.errors import needing
 
@@ -17,6 +17,7 @@ with needing("pyspark", "the DataSource txnlog", extra="spark"):
 
 from spark_datasource.failures import clean_errors, unsupported
 from spark_datasource.worker.collector import settle
+from txnformat.spans import here
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,6 +31,13 @@ if TYPE_CHECKING:
     from spark_datasource.write.sink import TxnLogBatchWriter
 
 __all__ = ["TxnLogDataSource", "register", "register_source"]
+
+
+class _Traced(Protocol):
+    trace: str | None
+
+
+R = TypeVar("R", bound=_Traced)
 
 _USE_APPEND = 'a log is only appended to: use outputMode("append"), or write each result by foreachBatch'
 
@@ -46,6 +54,9 @@ class TxnLogDataSource(DataSource):
 
     case_sensitive: ClassVar[bool] = False
     """The session's ``spark.sql.caseSensitive``, likewise."""
+
+    trace: ClassVar[str | None] = None
+    """The span that was current when the source was registered, likewise."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         # Nothing is checked here: Spark does not say yet whether it will read or write.
@@ -79,7 +90,7 @@ class TxnLogDataSource(DataSource):
 
         options, pin = self._pin()
         options.check_batch()
-        return TxnLogBatchReader(options, pin, schema)
+        return _under(self.trace, TxnLogBatchReader(options, pin, schema))
 
     def _pin(self) -> tuple[ReadOptions, Pin]:
         from spark_datasource.options.read import parse_read_options
@@ -108,7 +119,7 @@ class TxnLogDataSource(DataSource):
         """Return the reader of a stream. Nothing is checked yet: what is raised here, Spark 4 hides behind an error of its own."""
         from spark_datasource.stream.reader import TxnLogStreamReader
 
-        return TxnLogStreamReader(self.options, self.hadoop, schema)
+        return _under(self.trace, TxnLogStreamReader(self.options, self.hadoop, schema))
 
     @clean_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> TxnLogStreamWriter:  # Spark's
@@ -122,7 +133,7 @@ class TxnLogDataSource(DataSource):
         options = parse_stream_write_options(
             self.options, schema.names, hadoop=self.hadoop, case_sensitive=self.case_sensitive
         )
-        writer = TxnLogStreamWriter(options, schema)
+        writer = _under(self.trace, TxnLogStreamWriter(options, schema))
         if not self._travelled:
             writer.make_plan()
         return writer
@@ -132,6 +143,13 @@ class TxnLogDataSource(DataSource):
         # Spark commits with an object from another process, and plans with one that it has just made. The plan is for
         # tasks: the commit needs none.
         self._travelled = True
+
+
+def _under(trace: str | None, made: R) -> R:
+    """Let what Spark asks of an object belong to a span; without one it is pickled as it was."""
+    if trace is not None:
+        made.trace = trace
+    return made
 
 
 def register(spark: SparkSession) -> None:
@@ -144,6 +162,7 @@ def register(spark: SparkSession) -> None:
       again when they change;
     * writes of a classic session found in other threads than the one that made the session, and ``saveAsTable`` and
       ``toTable`` refused before Spark makes a table (:mod:`spark_datasource.write.sessions`);
+    * the span of OpenTelemetry that is current at this moment the parent of what Spark's workers trace (docs/operate.md);
     * ``storage.key`` and its like hidden in plans, the UI and event logs: they are added to the session's setting
       ``spark.sql.redaction.options.regex``.
 
@@ -161,6 +180,8 @@ def register_source(spark: SparkSession, source: type[TxnLogDataSource]) -> None
         "hadoop": hadoop_settings(spark),
         "case_sensitive": spark.conf.get("spark.sql.caseSensitive", "false") == "true",
     }
+    if (trace := here()) is not None:
+        settings["trace"] = trace
     hide_options(spark)
     ours = type(source.__name__, (source,), settings)
     ours.__module__ = "__main__"  # pickled by value, with its settings

@@ -1,8 +1,11 @@
-"""How an error of txnlog leaves this package: one clean message with a stable code.
+"""How an error of txnlog leaves this package: one clean message with a stable code; and how spans leave it.
 
 Spark shows users the text of an exception that crossed its process border, never the exception itself, and prints
 our whole traceback with it. So every method that Spark calls is wrapped: the traceback is cut, and the message
 begins with a code made of the error's kind: ``unknown-topic`` is ``[TXNLOG_UNKNOWN_TOPIC]``.
+
+Spark ends its Python processes as it likes, and never lets Python end: where these are traced, a method hands its spans over before it returns.
+An object that Spark pickles takes along, as its ``trace``, the span that it was made in.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import ParamSpec, TypeVar
 
 from txnformat import errors
 from txnformat.errors import InvalidInputError, TxnLogError
+from txnformat.spans import flush, under
 
 __all__ = ["USE_VIEW", "clean_errors", "clean_iterator", "code_of", "coded", "error_in", "unsupported"]
 
@@ -22,6 +26,9 @@ _CODED = re.compile(r"txnformat\.errors\.(\w+): \[TXNLOG_([A-Z0-9_]+)\] ([^\n]*)
 
 USE_VIEW = "CREATE TEMPORARY VIEW name USING txnlog OPTIONS (topic '...', path '...')"
 """The way out for tables of a catalog, whose options Spark does not pass on."""
+
+FLUSH_SECONDS = 1
+"""How long a method waits for the exporter; what takes longer goes on behind it, if the process lives."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,9 +53,12 @@ def clean_errors(method: Callable[P, T]) -> Callable[P, T]:
     @functools.wraps(method)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            return method(*args, **kwargs)
+            with under(getattr(args[0], "trace", None) if args else None):
+                return method(*args, **kwargs)
         except TxnLogError as error:
             raise coded(error) from None
+        finally:
+            flush(FLUSH_SECONDS)
 
     return wrapper
 
@@ -62,6 +72,8 @@ def clean_iterator(method: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]
             yield from method(*args, **kwargs)
         except TxnLogError as error:
             raise coded(error) from None
+        finally:
+            flush(FLUSH_SECONDS)
 
     return wrapper
 

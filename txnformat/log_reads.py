@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
@@ -19,7 +19,7 @@ from txnformat.reading.plan import OffsetSpec, ReadPlan, plan_read, topic_predic
 from txnformat.reading.resolving import on_newest, read_plan
 from txnformat.reading.rows import output_schema
 from txnformat.reading.sealed import SidecarCache
-from txnformat.spans import Span, span
+from txnformat.spans import counted, span
 from txnformat.store.base import ObjectStore
 from txnformat.types import IsolationLevel
 
@@ -303,22 +303,5 @@ def _records(log: LogReads, plan: ReadPlan, columns: Sequence[str] | None) -> pa
     columns = items(columns, "columns")
     schema = output_schema(plan.topic.schema, columns)
     batches = read_plan(log.sidecars, log.committer.refresh, plan, columns)
-    return pa.RecordBatchReader.from_batches(schema, _traced(log.store.url, plan.topic.name, batches))
-
-
-def _traced(url: str, topic: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield batches within a span, from the first to the last that the caller takes; as they are while nothing is traced."""
-    one = span("read", is_current=False, log=url, topic=topic)
-    return _within(one, batches) if one else batches
-
-
-def _within(one: Span, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    records = size = 0
-    with one:
-        try:
-            for batch in batches:
-                records += batch.num_rows
-                size += batch.nbytes
-                yield batch
-        finally:
-            one.set(records=records, size=size)
+    one = span("read", is_current=False, log=log.store.url, topic=plan.topic.name)
+    return pa.RecordBatchReader.from_batches(schema, counted(one, batches))

@@ -1,7 +1,9 @@
 """OpenTelemetry: spans and durations of what logs do in this process, and the measures of a log as metrics.
 
-Nothing of it happens, and nothing is imported, before :func:`instrument` or :func:`observe` is called. ``pip install 'txnlog[otel]'``; exporters are the
-program's own.
+Nothing of it happens, and nothing is imported, before :func:`instrument` or :func:`observe` is called, or ``opentelemetry-instrument`` calls the first
+(:mod:`txnlog.instrumentor`). ``pip install 'txnlog[otel]'``; exporters are the program's own.
+
+The module is light: what instruments a program imports it at the beginning of every process, also where Spark forks its workers.
 
 Names follow OpenTelemetry's conventions for messaging (https://opentelemetry.io/docs/specs/semconv/messaging/) where these have one: ``messaging.system`` is
 ``txnlog``, a commit of records is a ``send``, a read a ``receive``; all else begins with ``txnlog.``.
@@ -9,12 +11,14 @@ Names follow OpenTelemetry's conventions for messaging (https://opentelemetry.io
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
+import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from txnformat.errors import needing
 
@@ -22,13 +26,15 @@ with needing("opentelemetry", "txnlog.otel", extra="otel"):
     from opentelemetry import context, metrics, trace
     from opentelemetry.metrics import CallbackOptions, Histogram, MeterProvider, Observation
     from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from txnformat.admin.metrics import METRICS
-from txnformat.admin.prometheus import Metric, Sample
 from txnformat.errors import TxnLogError
-from txnformat.log import TxnLog, check_log
 from txnformat.spans import set_tracer
 from txnformat.version import __version__
+
+if TYPE_CHECKING:
+    from txnformat.admin.prometheus import Metric, Sample
+    from txnformat.log import TxnLog
 
 __all__ = ["instrument", "observe", "uninstrument"]
 
@@ -43,6 +49,8 @@ SPANS: Mapping[str, SpanKind] = {
     "read": SpanKind.CONSUMER,
     "seal": SpanKind.INTERNAL,
     "compact": SpanKind.INTERNAL,
+    "upload": SpanKind.CLIENT,
+    "txnlog": SpanKind.INTERNAL,
 }
 """Every span, and its kind."""
 
@@ -59,6 +67,8 @@ ATTRIBUTES: Mapping[str, str] = {
     "outcome": "txnlog.attempt.outcome",
     "seals": "txnlog.seals",
     "partitions": "txnlog.partitions",
+    "command": "txnlog.command",
+    "exit_code": "process.exit.code",
 }
 """Names of attributes here, by those of :mod:`txnformat.spans`."""
 
@@ -82,7 +92,7 @@ def instrument(
     Notes
     -----
     Calls that wait in one group are committed by one of them: its span has the attempts. Called again, it replaces what was set before. Spark's
-    executors are processes of their own, and trace nothing.
+    workers are processes of their own, and trace what they are instrumented for: ``opentelemetry-instrument`` does it (docs/operate.md).
     """
     meter = metrics.get_meter(SYSTEM, __version__, meter_provider)
     duration = meter.create_histogram(
@@ -91,7 +101,8 @@ def instrument(
         description="Duration of an operation of a log.",
         explicit_bucket_boundaries_advisory=BUCKETS,
     )
-    set_tracer(_Tracer(trace.get_tracer(SYSTEM, __version__, tracer_provider), duration))
+    tracer = trace.get_tracer(SYSTEM, __version__, tracer_provider)
+    set_tracer(_Tracer(tracer, duration, tracer_provider, meter_provider))
 
 
 def uninstrument() -> None:
@@ -102,26 +113,87 @@ def uninstrument() -> None:
 class _Tracer:
     """Makes spans of OpenTelemetry."""
 
-    def __init__(self, tracer: trace.Tracer, duration: Histogram) -> None:
+    def __init__(
+        self,
+        tracer: trace.Tracer,
+        duration: Histogram,
+        tracers: TracerProvider | None,
+        meters: MeterProvider | None,
+    ) -> None:
         self.tracer = tracer
         self.duration = duration
+        self.has_ended = False
+        """Whether a span has ended since the last flush."""
+        self._tracers = tracers
+        self._meters = meters
+        self._flushing: threading.Thread | None = None
 
-    def span(self, name: str, attributes: dict[str, Any], *, is_current: bool) -> _Span:
-        return _Span(self, name, attributes, is_current)
+    def span(self, name: str, attributes: dict[str, Any], *, is_current: bool, parent: str | None) -> _Span:
+        return _Span(self, name, attributes, is_current, parent)
+
+    def here(self) -> str | None:
+        return _carrier().get(_PARENT)
+
+    @contextlib.contextmanager
+    def under(self, parent: str) -> Iterator[None]:
+        token = context.attach(_above(parent))
+        try:
+            yield
+        finally:
+            context.detach(token)
+
+    def flush(self, seconds: float, *, is_last: bool) -> None:
+        # A provider's own flush waits as long as its exporter tries. One that still waits is left alone: a collector that does not answer holds
+        # up one call, and not every one.
+        if not (is_last or self.has_ended) or (self._flushing is not None and self._flushing.is_alive()):
+            return
+        self.has_ended = False
+        self._flushing = threading.Thread(target=self._flush, args=(is_last,), daemon=True)
+        self._flushing.start()
+        self._flushing.join(seconds)
+
+    def _flush(self, is_last: bool) -> None:
+        providers: list[object] = [self._tracers or trace.get_tracer_provider()]
+        if is_last:
+            providers.append(self._meters or metrics.get_meter_provider())
+        for provider in providers:
+            with contextlib.suppress(Exception):  # an exporter's; a provider without one has no such method
+                getattr(provider, "force_flush", _nothing)()
 
     def carried(self, call: Callable[[], T]) -> Callable[[], T]:
         here = contextvars.copy_context()
         return lambda: here.run(call)
 
 
+_PARENT = "traceparent"
+_PROPAGATOR = TraceContextTextMapPropagator()
+
+
+def _carrier() -> dict[str, str]:
+    carrier: dict[str, str] = {}
+    _PROPAGATOR.inject(carrier)
+    return carrier
+
+
+def _above(parent: str) -> context.Context:
+    """Return the context of a span of another process; of what is none, that of here."""
+    return _PROPAGATOR.extract({_PARENT: parent})
+
+
+def _nothing() -> None: ...
+
+
 class _Span:
     """One span, and its duration."""
 
-    def __init__(self, owner: _Tracer, name: str, attributes: dict[str, Any], is_current: bool) -> None:
+    def __init__(
+        self, owner: _Tracer, name: str, attributes: dict[str, Any], is_current: bool, parent: str | None
+    ) -> None:
         self._owner = owner
         self._name = name
         self._attributes = attributes
         self._is_current = is_current
+        self._parent = parent
         self._error = ""
 
     def __bool__(self) -> bool:
@@ -130,8 +202,11 @@ class _Span:
     def __enter__(self) -> Self:
         self._began = time.perf_counter()
         named = _named(self._name, self._attributes)
+        above = None
+        if self._parent is not None and not trace.get_current_span().get_span_context().is_valid:
+            above = _above(self._parent)
         self._span = self._owner.tracer.start_span(
-            _title(self._name, named), kind=SPANS[self._name], attributes=named
+            _title(self._name, named), above, kind=SPANS[self._name], attributes=named
         )
         self._token = context.attach(trace.set_span_in_context(self._span)) if self._is_current else None
         return self
@@ -144,6 +219,7 @@ class _Span:
         if self._token is not None:
             context.detach(self._token)
         self._span.end()
+        self._owner.has_ended = True
         labels = {"messaging.system": SYSTEM, "messaging.operation.name": self._name}
         if self._error:
             labels["error.type"] = self._error
@@ -164,8 +240,9 @@ class _Span:
 
 
 def _title(name: str, named: Mapping[str, Any]) -> str:
-    """Return the name of a span: the operation, and the topic if it is about one."""
-    return f"{name} {named[DESTINATION]}" if DESTINATION in named else name
+    """Return the name of a span: the operation, and the topic or the command if it is about one."""
+    what = named.get(DESTINATION) or named.get(ATTRIBUTES["command"])
+    return f"{name} {what}" if what else name
 
 
 def _named(name: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,6 +284,8 @@ def observe(log: TxnLog, meter_provider: MeterProvider | None = None) -> None:
     The names are those of ``log.metrics().to_prometheus()`` with dots: ``txnlog.partition.records`` (docs/operate.md). A collection costs one GET when nothing is
     new. A summary becomes two counters, ``….sum`` and ``….count``. A collection that fails gives nothing, and the next one tries again.
     """
+    from txnformat.log import check_log
+
     check_log(log, "observe")
     _Observed(log).register(metrics.get_meter(SYSTEM, __version__, meter_provider))
 
@@ -215,13 +294,16 @@ class _Observed:
     """The measures of one log; the first instrument of a collection measures for all."""
 
     def __init__(self, log: TxnLog) -> None:
+        from txnformat.admin.metrics import METRICS
+
         self._log = weakref.ref(log)
+        self._metrics = METRICS
         self._first = next(iter(METRICS))
         self._samples: Mapping[tuple[str, str], list[Sample]] = {}
 
     def register(self, meter: metrics.Meter) -> None:
         """Make an instrument for each metric."""
-        for metric in METRICS.values():
+        for metric in self._metrics.values():
             for suffix in ("_sum", "_count") if metric.type == "summary" else ("",):
                 self._make(meter, metric, suffix)
 

@@ -25,6 +25,7 @@ from txnformat.log import TxnLog
 from txnformat.reading.commits import committed_between
 from txnformat.reading.plan import topic_predicate
 from txnformat.reading.resolving import known_at
+from txnformat.spans import here
 from txnformat.store.base import ObjectStore
 from txnformat.types import OffsetRange
 
@@ -91,4 +92,9 @@ def splits_of(
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     size = sum(plan.cost(open_bytes) for plan in plans)
     count = split_count(size, options.bytes_per_partition_max, options.partitions_min, cores)
-    return cut(log_id, entry, plans, count, open_bytes)
+    splits = cut(log_id, entry, plans, count, open_bytes)
+    trace = here()
+    if trace is not None:
+        for split in splits:
+            split.trace = trace
+    return splits

@@ -18,6 +18,8 @@ from spark_datasource.read.splits import Split, TopicPlan
 from spark_datasource.worker.logs import check_same, open_log
 from txnformat.core.state import LogState
 from txnformat.errors import NotFoundError
+from txnformat.log import TxnLog
+from txnformat.spans import span
 from txnformat.types import OffsetRange
 
 __all__ = ["TxnLogBatchReader"]
@@ -30,6 +32,8 @@ class TxnLogBatchReader(DataSourceReader):
     4.1 to 4.3 give the filtered plan of one query to all others of the same DataFrame, which loses rows.
     """
 
+    trace: str | None = None
+
     def __init__(self, options: ReadOptions, pin: Pin, schema: StructType) -> None:
         self._options = options
         self._schema = schema
@@ -39,9 +43,13 @@ class TxnLogBatchReader(DataSourceReader):
     @clean_errors
     def partitions(self) -> list[InputPartition]:
         """Return the splits. Requests: those of following the log, and 1 GET for each batch table in range."""
-        options, pin = self._options, self._pin
-        log = open_log(options.path, options.storage)
-        state = log.state
+        with span("plan") as one:
+            log = open_log(self._options.path, self._options.storage)
+            one.set(log=log.url)
+            return list(self._splits(log))
+
+    def _splits(self, log: TxnLog) -> list[Split]:
+        options, pin, state = self._options, self._pin, log.state
         what, hint = "the log is not the one that this DataFrame was loaded from", "load it again"
         check_same(state, log.url, pin.log_id, pin.entry, what, hint=hint, topic=str(options.topics))
         if gone := [one.name for one in pin.topics if one.topic_id not in state.topics]:
@@ -63,7 +71,7 @@ class TxnLogBatchReader(DataSourceReader):
                 self._planned(plan_offsets(log, state, options, read, self._ranges(state, topic), pin.entry))
                 for read, topic in zip(reads, pin.topics, strict=True)
             ]
-        return list(splits_of(pin.log_id, pin.entry, plans, options, log.store))
+        return splits_of(pin.log_id, pin.entry, plans, options, log.store)
 
     def _planned(self, plan: TopicPlan) -> TopicPlan:
         """Return what to read of a plan in offset order: all of it."""

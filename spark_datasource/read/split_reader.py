@@ -26,6 +26,7 @@ from txnformat.reading.open_files import OpenFiles
 from txnformat.reading.plan import Keep, open_range, plan_filter
 from txnformat.reading.resolving import Reading, Resolver, known_at, read_resolved
 from txnformat.reading.rows import files_of_runs, has_data
+from txnformat.spans import counted, span
 from txnformat.store.base import ObjectStore
 from txnformat.store.patient import PatientStore
 from txnformat.types import FileRecord
@@ -48,15 +49,9 @@ def read_split(
     settle()
     with kept_store(options.path, options.storage, split.log_id) as kept:
         store: ObjectStore = PatientStore(kept, SystemClock()) if is_patient else kept
-        task = _Task(store, kept, split, options, schema)
-        for _, segment in groupby(split.sealed, lambda one: (one.topic, one.range.index.key)):
-            yield from task.sealed_rows(list(segment))
-        yield from task.rows(
-            [
-                _Planned(split.topics[plain.topic], plain.partition, plain.planned(), split.files)
-                for plain in split.parts
-            ]
-        )
+        topics = [topic.name for topic in split.topics]
+        one = span("read", is_current=False, parent=split.trace, log=kept.url, topics=topics)
+        yield from counted(one, _Task(store, kept, split, options, schema).all_rows())
 
 
 class _Planned(NamedTuple):
@@ -81,6 +76,18 @@ class _Task:
         self._schema = schema
         self._expected = Projection((), schema).arrow_schema()
         self._sidecars = sidecars_of(store, options.storage)
+
+    def all_rows(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the split."""
+        split = self._split
+        for _, segment in groupby(split.sealed, lambda one: (one.topic, one.range.index.key)):
+            yield from self.sealed_rows(list(segment))
+        yield from self.rows(
+            [
+                _Planned(split.topics[plain.topic], plain.partition, plain.planned(), split.files)
+                for plain in split.parts
+            ]
+        )
 
     def sealed_rows(self, segment: Sequence[SealedPart]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of parts of one sealed segment: of all of them the sidecar is the same."""

@@ -11,7 +11,7 @@ fetch it. Within a partition the splits are in order either way.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple
 
@@ -104,6 +104,8 @@ class Split(InputPartition):
     """The records of the files that the parts name."""
     value: None = None
     """Spark's."""
+    trace: str | None = field(default=None, init=False)
+    """The span that it was planned in, where that is traced; else the pickle does not have it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ from spark_datasource.worker.logs import check_same, has_entry
 from txnformat.core.state import LogState, TopicState
 from txnformat.errors import ConflictError, InvalidInputError, TxnLogError
 from txnformat.persistent import replace
+from txnformat.spans import span
 from txnformat.types import OffsetRange, TopicPartition
 
 try:
@@ -55,6 +56,8 @@ _NO_LIMITS: Limits = (None, None)
 
 class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
     """Reads topics as they grow. ``schema``: the one that Spark expects for as long as the query runs."""
+
+    trace: str | None = None
 
     def __init__(
         self, raw_options: Mapping[str, str], hadoop: HadoopSettings | None, schema: StructType
@@ -108,7 +111,10 @@ class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
     @clean_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the splits of a micro-batch: the same rows whenever it is asked for, also after a restart."""
-        until, since = parse_stream_offset(end), parse_stream_offset(start)
+        with span("plan", log=self._open.log.url):
+            return list(self._splits(parse_stream_offset(start), parse_stream_offset(end)))
+
+    def _splits(self, since: StreamOffset, until: StreamOffset) -> list[Split]:
         if since == self._initial:  # else it is what the checkpoint has: exact
             since = until.since(since)
         state = self._state()
@@ -117,7 +123,7 @@ class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
         there = [state.topics[topic_id] for topic_id in until.topics if topic_id in state.topics]
         since = without_loss(state, since, there, fail_on_data_loss=self._options.fail_on_data_loss)
         plans = self._plans(since, until, state)
-        return list(splits_of(until.log_id, until.entry, plans, self._options, self._open.log.store))
+        return splits_of(until.log_id, until.entry, plans, self._options, self._open.log.store)
 
     @clean_iterator
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -50,6 +50,8 @@ __all__ = ["TxnLogStreamWriter"]
 class TxnLogStreamWriter(DataSourceStreamArrowWriter):
     """Writes one batch of a stream. ``frame``: of the stream's rows."""
 
+    trace: str | None = None
+
     def __init__(self, options: StreamWriteOptions, frame: StructType) -> None:
         self._options = options
         self._frame = frame
@@ -59,6 +61,8 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
         """Return what the tasks need, fixed at the first call; errors as :func:`plan_write`."""
         if self._plan is None:
             self._plan = self._plan_on_known() or plan_write(self._options.write, self._frame)
+            if self._plan.trace is not None:
+                self.trace = self._plan.trace
         return self._plan
 
     def _plan_on_known(self) -> WritePlan | None:

@@ -21,6 +21,8 @@ from txnformat.core.topics.creation import new_topic
 from txnformat.core.topics.schema import TopicSchema, as_topic_schema, fields_to_json
 from txnformat.core.transactions.decide import check_identity
 from txnformat.errors import InvalidInputError
+from txnformat.log import TxnLog
+from txnformat.spans import here, span
 from writers.job import Delegation
 
 __all__ = ["WritePlan", "plan_write", "topic_to_create", "without_topic"]
@@ -43,6 +45,8 @@ class WritePlan:
     """The log holds the application version, or what was to be staged, already: nothing is uploaded."""
     embeds: bool = False
     """Small files may become parts of the entry: tasks hand them over."""
+    trace: str | None = None
+    """The span that it was made in, where that is traced."""
 
     @property
     def compared(self) -> bool:
@@ -58,7 +62,13 @@ def plan_write(options: WriteOptions, frame: StructType, *, newest: bool = True)
     StaleAppVersionError: the log holds a later version of ``txnAppId``; ProducerFencedError,
     TransactionTimedOutError: the transaction that the write belongs to was ended by another client.
     """
-    log = open_log(options.path, options.storage, newest=newest)
+    with span("plan") as one:
+        log = open_log(options.path, options.storage, newest=newest)
+        one.set(log=log.url)
+        return _planned(log, options, frame)
+
+
+def _planned(log: TxnLog, options: WriteOptions, frame: StructType) -> WritePlan:
     state = log.state
     repeats = held_entry(
         state,
@@ -74,7 +84,8 @@ def plan_write(options: WriteOptions, frame: StructType, *, newest: bool = True)
         routes = OneTopic(_one_topic(state, options, options.topic, frame, seed))
     done = repeats is not None or _is_staged(state, options.delegation)
     embeds = log.embeds and options.delegation is None
-    return WritePlan(options, state.log_id, routes, seed, max(state.entry, 0), repeats, done, embeds)
+    born = max(state.entry, 0)
+    return WritePlan(options, state.log_id, routes, seed, born, repeats, done, embeds, here())
 
 
 def topic_to_create(

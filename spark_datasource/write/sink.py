@@ -50,6 +50,11 @@ class TxnLogBatchWriter(DataSourceArrowWriter):
     def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
 
+    @property
+    def trace(self) -> str | None:
+        """The span that the write was planned in."""
+        return self._plan.trace
+
     @clean_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Upload the records of one task."""

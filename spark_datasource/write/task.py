@@ -27,6 +27,7 @@ from txnformat.columns.multiset import NO_ROWS, Multiset, multiset_of
 from txnformat.columns.text import bad_texts
 from txnformat.core.topics.cleanup import check_keys
 from txnformat.errors import InvalidInputError
+from txnformat.spans import span
 from txnformat.store.base import ObjectStore
 from writers.partitioner import split_by_partition
 from writers.upload import TopicUpload, Uploaded
@@ -217,9 +218,17 @@ def upload_task(
         )
 
     uploads = TopicUploads(begin, compared=compared)
-    with task_ends:
+    with span("upload") as one, task_ends:
         try:
             uploaded = write_rows(batches, plan, task, uploads)
+            if one:
+                files = [file for upload in uploaded.values() for file in upload.files]
+                one.set(
+                    log=stores[0].url if stores else None,
+                    topics=sorted(uploaded),
+                    records=sum(file.rows for file in files),
+                    size=sum(file.size for file in files),
+                )
             return TaskUpload(task, uploaded, uploads.contents)
         except BaseException:
             uploads.abort()

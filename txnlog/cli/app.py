@@ -17,6 +17,7 @@ from typing import NoReturn, TextIO, cast
 import click
 
 from txnformat.errors import InternalError, StorageError, TxnLogError
+from txnformat.spans import flush, span
 from txnformat.version import __version__
 from txnlog.cli import (
     completion,
@@ -48,6 +49,14 @@ __all__ = ["application", "main", "run"]
 
 PROGRAM = "txnlog"
 COMPLETE_VARIABLE = "_TXNLOG_COMPLETE"
+PARENT_VARIABLE = "TRACEPARENT"
+"""The span that started this program, as OpenTelemetry has programs tell each other."""
+
+FLUSH_SECONDS = 10
+"""How long the end of a command that is traced waits for the exporter: as long as one tries by default."""
+
+_terminated = threading.Event()
+"""SIGTERM has come."""
 
 
 class _Application(click.Group):
@@ -131,10 +140,29 @@ def run(arguments: Sequence[str]) -> int:
         )
         return report(closed, as_json=False)
     as_json = "--json" in (options[: options.index("--")] if "--" in options else options)
-    with Notes(as_json=as_json) as notes:
+    traced = span("txnlog", command=_command(options), parent=os.environ.get(PARENT_VARIABLE))
+    with Notes(as_json=as_json) as notes, traced:
         code = _run(options, notes, as_json=as_json)
+        if code == INTERRUPTED and _terminated.is_set():
+            code = TERMINATED
         notes.show()
+        if traced:
+            traced.set(exit_code=code)
+            if code:
+                traced.failed(notes.error or SystemExit(code))
     return code
+
+
+def _command(options: list[str]) -> str | None:
+    """Return the words that name the command, without any value of an option; None: there is no such command."""
+    found: list[str] = []
+    command: click.Command | None = application
+    for word in options:
+        command = command.commands.get(word) if isinstance(command, click.Group) else None
+        if command is None:
+            break
+        found.append(word)
+    return " ".join(found) or None
 
 
 def _run(options: list[str], notes: Notes, *, as_json: bool) -> int:
@@ -151,13 +179,15 @@ def _run(options: list[str], notes: Notes, *, as_json: bool) -> int:
         return notes.report(error)
     except (KeyboardInterrupt, click.Abort):
         return notes.report(Interrupted("interrupted"))
-    except BrokenPipeError:
+    except BrokenPipeError as error:
+        notes.error = error
         return BROKEN_PIPE
     except OSError as error:
         problem = StorageError(f"input or output failed: {error.strerror or error}", kind="output-failed")
         return notes.report(problem)
     except Exception as error:  # noqa: BLE001  # a defect: the one case where the user gets a traceback
         if not as_json:
+            notes.error = error
             traceback.print_exc()
             return INTERNAL
         defect = InternalError(
@@ -186,22 +216,21 @@ def main() -> NoReturn:
     _occupy_standard_files()
     if COMPLETE_VARIABLE in os.environ:  # a shell asks for completions
         application.main(prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE)
-    terminated = threading.Event()
 
     def terminate(number: int, frame: FrameType | None) -> NoReturn:
         """End as Ctrl-C does: what is under way is given up or committed, and positions of groups are kept."""
-        terminated.set()
+        _terminated.set()
         raise KeyboardInterrupt
 
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # who starts programs may have it ignored
         signal.signal(signal.SIGTERM, terminate)
     code = run(sys.argv[1:])
-    if code == INTERRUPTED and terminated.is_set():
-        code = TERMINATED
     with contextlib.suppress(OSError):  # the reader has gone, and the code says so
         sys.stdout.flush()
     with contextlib.suppress(OSError):
         sys.stderr.flush()
+    with contextlib.suppress(KeyboardInterrupt):
+        flush(FLUSH_SECONDS, is_last=True)
     # Python's own end is left out: a thread of Arrow that lets go of a Python object just then would abort the process
     # (status 134) after all the work is done.
     os._exit(code)

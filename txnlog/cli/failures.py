@@ -104,6 +104,8 @@ class Notes(logging.Handler):
         super().__init__(logging.WARNING)
         self._as_json = as_json
         self.kept: list[str] = []
+        self.error: BaseException | None = None
+        """The error that ended the command."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Show or keep a warning."""
@@ -121,6 +123,7 @@ class Notes(logging.Handler):
 
     def report(self, error: BaseException) -> int:
         """Print an error with what was kept, and return its exit code."""
+        self.error = error
         for note in self.kept:
             error.add_note(note)
         self.kept = []
