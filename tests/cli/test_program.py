@@ -23,6 +23,7 @@ from txnlog.cli.app import application
 from txnlog.cli.failures import EXIT_CODES, exit_code, report
 from txnlog.cli.options import TOPIC
 
+GROUPS = [name for name, command in application.commands.items() if isinstance(command, click.Group)]
 HEAVY = ("pyarrow", "numpy", "pyspark", "rich", "fsspec", "s3fs")
 
 
@@ -112,10 +113,32 @@ def test_a_defect_is_no_negative_result(
     assert "RuntimeError: a defect" in answer.err
 
 
-def test_a_mistyped_command_is_answered_with_the_nearest(txnlog: Command) -> None:
-    answer = txnlog("topcis")
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("topcis", "topics"),
+        ("maintain sael", "seal"),
+        ("groups lits", "list"),
+        ("transactions abrot", "abort"),
+    ],
+)
+def test_a_mistyped_command_is_answered_with_the_nearest(txnlog: Command, words: str, meant: str) -> None:
+    answer = txnlog(*words.split())
     assert answer.code == 2
-    assert "Did you mean 'topics'?" in answer.err
+    assert f"Did you mean {meant!r}?" in answer.err
+
+
+@pytest.mark.parametrize("group", ["", *GROUPS])
+def test_a_list_of_commands_has_whole_sentences(txnlog: Command, group: str) -> None:
+    shown = txnlog(*group.split(), "--help").out
+    listed = shown[shown.index("Commands:") :]
+    assert "..." not in listed
+    command = application.commands[group] if group else application
+    assert isinstance(command, click.Group)
+    for name, one in command.commands.items():
+        assert f"  {name} " in listed
+        first = (one.help or "").split("\n\n")[0].split()[:12]
+        assert " ".join(first).split(". ")[0].rstrip(".") in " ".join(listed.split())
 
 
 @pytest.mark.parametrize("words", [(), ("dump",), ("maintain",)], ids=" ".join)

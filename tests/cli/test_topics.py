@@ -25,6 +25,14 @@ def test_a_log_is_created_once(txnlog: Command, root: Path) -> None:
     assert txnlog("create", "--exist-ok", "--json").json["log_id"] == created.json["log_id"]
 
 
+def test_a_log_without_topics_says_so_beside_the_output(txnlog: Command, log: TxnLog) -> None:
+    shown = txnlog("topics")
+    assert (shown.code, shown.out) == (0, "")
+    assert shown.err == "the log has no topics: `txnlog create-topic` makes one\n"
+    assert txnlog("describe").out.startswith(f"Log: {log.url}  LogId: {log.log_id}  Entry: -  Timestamp: -")
+    assert txnlog("describe", "--json").json["entry"] == -1
+
+
 def test_topics_are_listed_by_name_one_a_line(txnlog: Command, log: TxnLog) -> None:
     log.create_topic("orders", "kafka")
     log.create_topic("audit", "kafka")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import signal
 import sys
@@ -42,6 +41,7 @@ from txnlog.cli.exchange.schemas import schema
 from txnlog.cli.failures import BROKEN_PIPE, INTERNAL, INTERRUPTED, TERMINATED, Interrupted, Notes, report
 from txnlog.cli.looking.command import report as report_command
 from txnlog.cli.looking.command import ui
+from txnlog.cli.options import Commands
 from txnlog.cli.output import Guarded, is_terminal, show_lines
 from txnlog.cli.views.command import publish
 
@@ -59,25 +59,8 @@ _terminated = threading.Event()
 """SIGTERM has come."""
 
 
-class _Application(click.Group):
-    """The group of all commands; a mistyped one is answered with the nearest."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the commands in the order in which a newcomer needs them."""
-        return list(self.commands)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in self.commands and not args[0].startswith("-"):
-            near = difflib.get_close_matches(args[0], self.commands, n=1)
-            meant = f" Did you mean {near[0]!r}?" if near else ""
-            ctx.fail(f"There is no command {args[0]!r}.{meant}")
-        return super().resolve_command(ctx, args)
-
-
 @click.group(
-    cls=_Application,
+    cls=Commands,
     context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 100},
     epilog="Exit codes: 0 done, 1 a check found problems, 2 bad input, 3 not found, 4 conflict, 5 storage, "
     "6 corrupt or unknown format, 7 outcome unknown.",

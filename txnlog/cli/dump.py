@@ -11,7 +11,7 @@ import click
 from msgspec import structs
 
 from txnformat.errors import CorruptDataError, InvalidInputError, NotFoundError, TxnLogError
-from txnlog.cli.options import TOPIC, IntegerRange, Place, with_optional_place, with_place
+from txnlog.cli.options import TOPIC, Commands, IntegerRange, Place, with_optional_place, with_place
 from txnlog.cli.output import instant, plain_values, print_exact, print_json, say
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ INDENT_MAX = 20
 """Lists that stand deeper are JSON on one line."""
 
 
-@click.group()
+@click.group(cls=Commands)
 def dump() -> None:
     """Show what is stored, decoded."""
 

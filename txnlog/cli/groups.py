@@ -21,6 +21,7 @@ from txnlog.cli.options import (
     NUMBER,
     TIMES,
     TOPIC,
+    Commands,
     Integer,
     IntegerRange,
     Place,
@@ -97,7 +98,7 @@ class _Lines(click.File):
         return super().convert(value, param, ctx)
 
 
-@click.group()
+@click.group(cls=Commands)
 def groups() -> None:
     """List, describe, set or delete consumer groups."""
 

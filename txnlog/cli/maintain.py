@@ -15,7 +15,17 @@ import click
 
 from txnlog.cli.ending import dry_run_option
 from txnlog.cli.failures import CORRUPT
-from txnlog.cli.options import TOPIC, Bytes, Duration, FilePath, Integer, Milliseconds, Place, with_place
+from txnlog.cli.options import (
+    TOPIC,
+    Bytes,
+    Commands,
+    Duration,
+    FilePath,
+    Integer,
+    Milliseconds,
+    Place,
+    with_place,
+)
 from txnlog.cli.output import Table, counted, instant, print_json, say, show_lines
 from txnlog.cli.progress import progress
 from txnlog.cli.records.outputs import check_output, writing
@@ -38,7 +48,7 @@ COMPACTED = Table(
 VACUUMED = Table("Fate Kind Objects Bytes Why Example", example=lambda row: row.examples[0])
 
 
-@click.group()
+@click.group(cls=Commands)
 def maintain() -> None:
     """Keep the log small."""
 

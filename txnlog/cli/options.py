@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import difflib
 import functools
 import os
 import re
@@ -31,6 +32,7 @@ __all__ = [
     "TOPIC",
     "TRANSACTIONAL_ID",
     "Bytes",
+    "Commands",
     "Duration",
     "FilePath",
     "Integer",
@@ -48,6 +50,9 @@ __all__ = [
     "with_optional_place",
     "with_place",
 ]
+
+FIRST_SENTENCE_MAX = 400
+"""Characters of a command's first sentence that a list of commands shows: all of it."""
 
 NUMBER = re.compile("[0-9]{1,19}")
 """A number in an argument: digits of ASCII, as many as an offset can have."""
@@ -248,6 +253,32 @@ delimiter_option = click.option(
     metavar="CHARACTER",
     help="CSV only: what stands between two values, such as ; or tab. Default: a comma.",
 )
+
+
+class Commands(click.Group):
+    """A group of commands. A mistyped one is answered with the nearest; lists show whole sentences."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order in which a newcomer needs them."""
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list. The base class cuts a sentence that needs more than the rest of a line."""
+        rows = [
+            (name, command.get_short_help_str(FIRST_SENTENCE_MAX)) for name, command in self.commands.items()
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the first argument names, or say which was meant."""
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], self.commands, n=1)
+            meant = f" Did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"There is no command {args[0]!r}.{meant}")
+        return super().resolve_command(ctx, args)
 
 
 @dataclass(frozen=True, slots=True)

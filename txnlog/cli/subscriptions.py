@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from txnlog.cli.options import TOPIC, Place, parse_offsets, with_place
+from txnlog.cli.options import TOPIC, Commands, Place, parse_offsets, with_place
 from txnlog.cli.output import Table, instant, plain_values, print_json, say
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ LISTED = Table(
 BACKLOG = Table("PARTITION MARK LAST-STABLE-OFFSET RANGES UNACKNOWLEDGED PENDING")
 
 
-@click.group()
+@click.group(cls=Commands)
 def subscriptions() -> None:
     """List, describe, create, move or delete subscriptions."""
 

@@ -70,6 +70,8 @@ def topics(place: Place, as_json: bool) -> None:
         return
     for name in names:
         say(name)
+    if not names:
+        click.echo("the log has no topics: `txnlog create-topic` makes one", err=True)
 
 
 @click.command("create-topic")
@@ -181,7 +183,7 @@ def describe(topics: tuple[str, ...], place: Place, as_json: bool) -> None:
         say_parts(
             f"Log: {description.url}",
             f"LogId: {description.log_id}",
-            f"Entry: {description.entry}",
+            f"Entry: {description.entry if description.entry >= 0 else '-'}",
             f"Timestamp: {instant(description.timestamp_ms) if description.entry >= 0 else '-'}",
         )
         if description.truncate_older_than_ms >= 0:

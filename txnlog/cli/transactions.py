@@ -12,7 +12,16 @@ import click
 
 from txnlog.cli import ending
 from txnlog.cli.failures import NEGATIVE
-from txnlog.cli.options import TOPIC, TRANSACTIONAL_ID, Integer, IntegerRange, Milliseconds, Place, with_place
+from txnlog.cli.options import (
+    TOPIC,
+    TRANSACTIONAL_ID,
+    Commands,
+    Integer,
+    IntegerRange,
+    Milliseconds,
+    Place,
+    with_place,
+)
 from txnlog.cli.output import Table, instant, plain_values, print_json, say
 
 if TYPE_CHECKING:
@@ -62,7 +71,7 @@ HELD = Table(
 MS_PER_MINUTE = 60_000
 
 
-class _Transactions(click.Group):
+class _Transactions(Commands):
     """A group whose ``list`` may be left out."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -7,16 +7,17 @@ import click
 from txnlog.cli.exchange.kafka_in import import_kafka
 from txnlog.cli.exchange.kafka_out import export_kafka
 from txnlog.cli.exchange.tables_in import import_delta, import_parquet
+from txnlog.cli.options import Commands
 
 __all__ = ["export_group", "import_group"]
 
 
-@click.group("import")
+@click.group("import", cls=Commands)
 def import_group() -> None:
     """Bring topics and tables of other systems into the log."""
 
 
-@click.group("export")
+@click.group("export", cls=Commands)
 def export_group() -> None:
     """Send topics of the log to other systems."""
 
