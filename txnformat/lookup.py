@@ -8,7 +8,7 @@ from txnformat.arguments import is_text
 from txnformat.core.state import TopicState
 from txnformat.log import TxnLog
 
-__all__ = ["now_of", "topic_named"]
+__all__ = ["changed", "now_of", "topic_named"]
 
 
 def topic_named(log: TxnLog, name: str, partition: int | None = None) -> TopicState:
@@ -22,6 +22,13 @@ def topic_named(log: TxnLog, name: str, partition: int | None = None) -> TopicSt
         if type(partition) is not int or partition < known.partitions:
             return known
     return log.refresh().topic(name)
+
+
+def changed(log: TxnLog, topic: TopicState) -> TopicState | None:
+    """Return the topic that has the name of ``topic`` now; None: it has the columns and settings that are known. Requests: those of a refresh."""
+    now = log.refresh().topic(topic.name)
+    is_known = now.topic_id == topic.topic_id and now.schema.schema_id == topic.schema.schema_id
+    return None if is_known and now.settings == topic.settings else now
 
 
 def now_of(log: TxnLog) -> datetime.datetime:

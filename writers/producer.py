@@ -17,6 +17,7 @@ from txnformat.consumers.group_offsets import GroupMetadata, Offsets, OffsetSour
 from txnformat.consumers.record_ids import Records
 from txnformat.core.intents import CommitResult
 from txnformat.core.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS
+from txnformat.core.state import TopicState
 from txnformat.core.topics.cleanup import keeps_latest
 from txnformat.errors import (
     InvalidInputError,
@@ -26,7 +27,7 @@ from txnformat.errors import (
     repr_of,
 )
 from txnformat.log import TxnLog
-from txnformat.lookup import now_of, topic_named
+from txnformat.lookup import changed, now_of, topic_named
 from writers.accumulator import Inbox, Prepared, check_partition
 from writers.calls import Calls, Interrupted
 from writers.chunks import LargeValue, Value, large_value
@@ -200,7 +201,8 @@ class Producer:
         """Send records to a topic.
 
         They are buffered; when the buffer is full, what it holds is written *before* these are taken in. So a send
-        that raises has kept nothing of its own, and the transaction stays usable.
+        that raises has kept nothing of its own, and the transaction stays usable. Records that do not fit the topic cost
+        one request: another client may have changed it.
 
         Parameters
         ----------
@@ -252,7 +254,7 @@ class Producer:
             # An exception of the caller's file is the caller's, and ends the call as an error of ours does.
             self._do(Call.SEND, lambda: self._session.take_large(found, large, partition), Exception)
         else:
-            self._hand_over(self._staging.buffered.prepare(found, data, partition))
+            self._hand_over(self._prepared(found, data, partition))
 
     def send_file(
         self, topic: str, file: str | os.PathLike[str] | IO[bytes], partition: int | None = None
@@ -553,6 +555,16 @@ class Producer:
     def _has_committed(self, earlier: Interrupted) -> bool:
         """Return whether an interrupted call that has succeeded has committed the transaction."""
         return earlier.name == Call.COMMIT
+
+    def _prepared(self, topic: TopicState, data: Any, partition: int | None) -> Prepared:
+        """Return the data of a send, checked; what does not fit the topic as it is known here, against the topic as it is now."""
+        try:
+            return self._staging.buffered.prepare(topic, data, partition)
+        except InvalidInputError:
+            now = changed(self._log, topic)
+            if now is None:
+                raise
+        return self._staging.buffered.prepare(now, data, partition)
 
     def _hand_over(self, sent: Prepared) -> None:
         """Leave a send in the inbox; or have it taken in, when there is no inbox, or no room in it."""

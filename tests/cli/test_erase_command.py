@@ -89,6 +89,14 @@ def test_an_empty_condition_is_told_before_a_key_is_shown(txnlog: Command, peopl
     assert "key:" not in answer.err
 
 
+def test_an_empty_name_of_who_asks_is_refused(txnlog: Command, people: TxnLog) -> None:
+    """As ``--requested-by "$TICKET"`` gives, where the variable is not set."""
+    before = people.refresh().entry
+    answer = txnlog("erase", "people", "--where", "n = 1", "--requested-by", "", "--json")
+    assert (answer.code, answer.error["kind"]) == (2, "invalid-requested-by")
+    assert people.refresh().entry == before
+
+
 def test_an_erasure_is_abandoned_by_its_id(txnlog: Command, people: TxnLog) -> None:
     name = json.loads(erase(txnlog, "--key", KEY, "--json").out)["status"]["erasure_id"]
     for wrong in (["erase", "--abandon"], ["erase", name, "--abandon"]):

@@ -91,7 +91,7 @@ class CommitSettings:
         bounds: dict[str, tuple[int, int | None]] = {
             "attempts_max": (1, None),
             "deadline_ms": (0, None),
-            "seal_extents": (0, None),
+            "seal_extents": (1, None),
             "transactional_id_retention_ms": (0, None),
             "producer_retention_ms": (0, None),
         }

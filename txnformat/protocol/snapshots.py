@@ -120,6 +120,7 @@ def create_object(key: str, data: bytes) -> Steps[bytes]:
         wait_ms = min(2 * wait_ms, CREATE_BACKOFF_MS_MAX)
     raise StorageError(
         "a metadata object could not be written",
+        kind=None if error is None else error.kind,
         hint="the log is complete without it",
         object=key,
         cause=str(error),

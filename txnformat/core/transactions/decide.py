@@ -89,7 +89,7 @@ def check_identity(
         raise InvalidTransactionStateError(
             "the log does not know this transactional id with this producer id",
             kind="unknown-transactional-id",
-            hint="call init() first, on this log",
+            hint="it is another log, or the log has forgotten an id that was long unused: close this producer, and make a new one with the id",
             transactional_id=transactional_id,
             producer_id=producer.producer_id,
         )
@@ -102,7 +102,7 @@ def check_identity(
         raise InvalidTransactionStateError(
             "the log does not know this epoch",
             kind="unknown-epoch",
-            hint="call init() on this log; is this a copy of another log?",
+            hint="is this a copy of another log? close this producer, and make a new one with the id",
             transactional_id=transactional_id,
             epoch=producer.epoch,
             current_epoch=owner.epoch,

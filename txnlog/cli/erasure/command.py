@@ -109,7 +109,7 @@ def erase(
             report = log.erase(
                 topic,
                 where,
-                requested_by=requested_by or "dry run",
+                requested_by="dry run" if requested_by is None else requested_by,
                 key=key,
                 dry_run=dry_run,
                 all_rows=all_rows,
