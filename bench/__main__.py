@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from typing import Any
 
@@ -179,5 +180,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    get_temp_dir()  # multiprocessing removes its directory when Python ends: later than the one of this program goes
     with own_temporary_directory():
         main()

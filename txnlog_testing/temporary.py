@@ -12,7 +12,6 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from multiprocessing.util import get_temp_dir
 from pathlib import Path
 
 __all__ = ["own_temporary_directory"]
@@ -33,7 +32,6 @@ def own_temporary_directory() -> Iterator[Path]:
     are removed first.
     """
     machine = Path(tempfile.gettempdir())
-    get_temp_dir()  # that of multiprocessing, which removes it itself when Python ends: later than this directory goes
     _sweep(machine)
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=machine))
     submit = os.environ.get("SPARK_SUBMIT_OPTS", "")

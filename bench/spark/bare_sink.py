@@ -1,6 +1,6 @@
-"""The least that a Python stream sink can do: take its rows from Spark as Arrow, drop them, and say so.
+"""The least that a Python sink can do: take its rows from Spark as Arrow, drop them, and say so.
 
-It opens nothing and writes nothing. The difference between a micro-batch with it and one with the noop sink is the time that Spark takes to hand rows to
+It opens nothing and writes nothing. The difference between a job or a micro-batch with it and one with the noop sink is the time that Spark takes to hand rows to
 Python, and to ask Python to plan and to commit.
 """
 
@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 from pyspark.sql.types import StructType
 
 __all__ = ["BareSink"]
@@ -23,11 +28,22 @@ class BareSink(DataSource):
         """Return the format's name."""
         return "bare_sink"
 
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Return the writer of a batch."""
+        return _BareBatchWriter()
+
     def streamWriter(
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamArrowWriter:  # Spark's name
         """Return the writer."""
         return _BareWriter()
+
+
+class _BareBatchWriter(DataSourceArrowWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
 
 
 class _BareWriter(DataSourceStreamArrowWriter):

@@ -34,6 +34,7 @@ def test_lines_and_json_mean_the_same(tmp_path: Path, text: str, capsys: pytest.
 
 
 def test_a_file_that_others_can_read_is_told(tmp_path: Path, log: TxnLog, txnlog: Command) -> None:
+    log.create_topic("orders", "kafka")
     path = tmp_path / "options"
     path.write_text("# nothing")
     path.chmod(0o640)

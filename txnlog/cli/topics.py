@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import sys
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import click
 
 from txnlog.cli.exchange.schemas import ABOUT_A_FILE, schema_in, with_schema_format
 from txnlog.cli.options import TOPIC, Duration, Integer, Place, settings_option, with_place
-from txnlog.cli.output import Table, counted, instant, print_json, say, say_parts
+from txnlog.cli.output import Table, counted, instant, print_json, say, say_parts, show_lines
 from txnlog.cli.records.columns import parse_columns
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def topics(place: Place, as_json: bool) -> None:
     for name in names:
         say(name)
     if not names:
-        click.echo("the log has no topics: `txnlog create-topic` makes one", err=True)
+        show_lines("the log has no topics: `txnlog create-topic` makes one", sys.stderr)
 
 
 @click.command("create-topic")

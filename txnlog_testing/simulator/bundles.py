@@ -1,6 +1,6 @@
 """Bundles in a simulated history: those of its past, those that processes write, and what is wrong with some of them.
 
-A bundle is a hint. Whatever one holds, followers fold what the slots hold, and readers see what was written.
+A bundle is a hint. Followers fold what the slots hold, and readers see what was written, also where a bundle is bad.
 """
 
 from __future__ import annotations
