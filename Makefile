@@ -57,7 +57,7 @@ demo-cdc:  ## A shop's orders and payments in two topics, and in two tables of D
 test:  ## Run all tests (TESTS=tests/unit narrows, PYTEST_ARGS="-k name" is passed on)
 	@$(RUN) --java --chromium --azurite -m pytest $(TESTS) --numprocesses=$(PYTEST_WORKERS) --maxprocesses=4 $(PYTEST_ARGS)
 
-quick:  ## Before every commit, in under a minute: ruff, mypy (it keeps what it knows), unit tests of the product but its DataSource
+quick:  ## Before every commit, in about a minute: ruff, mypy (it keeps what it knows), unit tests of the product but its DataSource
 	@$(RUN) -m ruff check --quiet .
 	@$(RUN) -m ruff format --check --quiet .
 	@$(RUN) -m mypy

@@ -228,7 +228,7 @@ class Producer:
         InvalidTransactionStateError
             Kind ``chunks-need-transaction``.
         StorageError, CommitStateUnknownError
-            Of the flush that made room. In the middle of a large value, as whatever its file raises, it leaves a
+            Of the flush that made room, or of the look at a topic that the records do not fit. In the middle of a large value, as whatever its file raises, it leaves a
             transaction that can only be aborted.
         TransactionTimedOutError
             As for :meth:`flush`.

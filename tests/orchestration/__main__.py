@@ -169,9 +169,11 @@ CHECKS: Mapping[str, Callable[[Path], None]] = {"airflow": check_airflow, "dbt":
 def main(arguments: list[str]) -> None:
     """Run the checks."""
     parser = argparse.ArgumentParser(prog="python -m tests.orchestration", description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[[], *CHECKS], default=[], metavar="airflow|dbt")
+    parser.add_argument("names", nargs="*", metavar="|".join(CHECKS))
     parser.add_argument("--if-installable", action="store_true")
     given = parser.parse_args(arguments)
+    if unknown := set(given.names) - CHECKS.keys():
+        parser.error(f"there is no example {', '.join(sorted(unknown))}")
     for name in given.names or CHECKS:
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="txnlog-") as folder:
