@@ -20,18 +20,26 @@ from txnlog.spark import read_table
 __all__ = ["main"]
 
 CHECKSUM = "parquet.page.verify-checksum.enabled"
+SHAPES = {
+    "flights": (shapes.flights, "distance"),
+    "ten-columns": (shapes.ten_columns, "value_3"),
+    "narrow": (shapes.narrow, "value"),
+}
+"""Rows of a shape, and the column that is read alone."""
 
 
 def main() -> None:
     """Print the median seconds of each way to read the committed rows, for each query."""
     parser = argparse.ArgumentParser(prog="python -m bench.spark.native_profile", description=__doc__)
     parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--shape", choices=SHAPES, default="ten-columns")
     parser.add_argument("--rounds", type=int, default=9)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="txnlog-bench-") as name, session(Path(name)) as spark:
         folder = Path(name)
         context = Context(folder, lambda _: None)
-        shapes.write_log(folder / "log", shapes.ten_columns(given.rows), aborted_of_ten=ABORTED_OF_TEN)
+        rows, column = SHAPES[given.shape]
+        shapes.write_log(folder / "log", rows(given.rows), aborted_of_ten=ABORTED_OF_TEN)
         plan = plan_table(spark, folder / "log", "rows")
         paths = [f"{plan.base}/{one.record.key}" for one in plan.division.native]
         plain = spark.read.parquet(*paths)
@@ -50,7 +58,7 @@ def main() -> None:
         }
         queries = {
             "all columns": drain,
-            "one column": lambda frame: drain(frame.select("value_3")),
+            "one column": lambda frame: drain(frame.select(column)),
             "count(*)": lambda frame: frame.count(),
         }
         for what, query in queries.items():

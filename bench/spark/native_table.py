@@ -25,6 +25,7 @@ ROUNDS = 9
 WARM_UP = 3
 PARQUET_FILES = 4
 SPARK = "Spark's Parquet source over only the committed rows"
+AS_MANY = "in as many files"
 
 NOTE = (
     "`read_table` is as fast as Spark's source over the log's own files, and all columns of these as fast as 4 files that Spark wrote itself (`python -m bench.spark.native_profile --rounds 5`, ten columns, 27 November 2026, "
@@ -61,6 +62,7 @@ def _frames(spark: SparkSession, context: Context, work: Work) -> dict[str, Data
     return {
         "read_table": ours,
         "spark_parquet": work.theirs(spark.read.parquet(str(context.folder / "spark"))),
+        "as_many_files": work.theirs(spark.read.parquet(str(context.folder / "many"))),
     }
 
 
@@ -75,10 +77,11 @@ def _measure(
     with session(context.folder) as spark:
         parquet = spark.read.parquet(str(context.folder / "parquet"))
         parquet.coalesce(PARQUET_FILES).write.parquet(str(context.folder / "spark"))
+        _as_many_files(spark, context)
         division = plan_table(spark, context.folder / "log", "rows").division
         for work in works:
             frames = _frames(spark, context, work)
-            if [frame.count() for frame in frames.values()] != [rows, rows]:
+            if [frame.count() for frame in frames.values()] != [rows] * len(frames):
                 raise RuntimeError("they do not hold the same number of rows")
             scans = {name: partial(_run, work.query, frame) for name, frame in frames.items()}
             seconds: Mapping[str, list[float]] = take_turns(scans, context, rounds=ROUNDS, warm_up=WARM_UP)
@@ -87,13 +90,22 @@ def _measure(
             found.append(
                 ratio(work.key, seconds["spark_parquet"], seconds["read_table"], rows=rows, **details)
             )
+            found.append(ratio(f"{work.key}-as-many", seconds["as_many_files"], seconds["read_table"]))
     return found
+
+
+def _as_many_files(spark: SparkSession, context: Context) -> None:
+    """Let Spark write each file of committed rows once more, as a file of its own."""
+    for path in sorted((context.folder / "parquet").iterdir()):
+        one = spark.read.parquet(str(path)).coalesce(1)
+        one.write.mode("append").parquet(str(context.folder / "many"))
 
 
 HOW = (
     f"{ROWS:,} rows in transactions of {shapes.BLOCK_ROWS:,}, three of ten aborted, each in files of its own; local[2], from the page cache. "
-    f"Spark's source reads {PARQUET_FILES} files that Spark wrote from the committed rows, in their order. {WARM_UP} rounds to warm up. "
-    "Page checksums are verified by `read_table` only. The time of planning is not in it: both DataFrames are made before."
+    f"Spark's source reads {PARQUET_FILES} files that Spark wrote from the committed rows, in their order; or as many as the log has, a file for "
+    f"each transaction, which Spark wrote as well. {WARM_UP} rounds to warm up. "
+    "Page checksums are verified by `read_table` only. The time of planning is not in it: all DataFrames are made before."
 )
 
 
@@ -105,15 +117,16 @@ def _benchmark(
         how=f"{what}. {HOW}",
         rows=tuple(
             Row(
-                key=work.key,
+                key=key,
                 work=work.what,
-                against=SPARK,
+                against=against,
                 figure="times its speed",
                 target=work.target,
                 note=NOTE,
                 digits=2,
             )
             for work in works
+            for key, against in ((work.key, SPARK), (f"{work.key}-as-many", f"{SPARK}, {AS_MANY}"))
         ),
         measure=lambda context: _measure(blocks, works, context),
         minutes=1.5,
