@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from bench import shapes
 from bench.table import Benchmark, Context, Measurement, Row, ratio, take_turns
-from txnformat.segments.dictionaries import columns_that_repeat
+from txnformat.segments.column_values import columns_that_repeat
 from txnlog import Producer, TxnLog
 
 __all__ = ["BENCHMARKS"]

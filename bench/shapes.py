@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from demo.source import FLIGHTS_SCHEMA, read_flights
-from txnformat.segments.dictionaries import columns_that_repeat
+from txnformat.segments.column_values import columns_that_repeat
 from txnlog import Producer, TxnLog
 
 __all__ = [

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bench import shapes
 from bench.spark.session import drain, session
-from txnformat.segments.dictionaries import columns_that_repeat
+from txnformat.segments.column_values import columns_that_repeat
 
 __all__ = ["main"]
 

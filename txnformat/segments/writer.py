@@ -21,7 +21,7 @@ import pyarrow.types as pt
 from txnformat.columns.arrow_sizes import OfSchema, bytes_at_most
 from txnformat.errors import InternalError, InvalidInputError
 from txnformat.forking import renew_after_fork
-from txnformat.segments.dictionaries import columns_that_repeat
+from txnformat.segments.column_values import columns_that_repeat
 from txnformat.segments.footer import CHUNK_CRC32_KEY, TAIL_BYTES
 from txnformat.segments.footer_shape import LISTS_BYTES_MAX, LISTS_RATIO_MAX, Leaf, leaf_count, shape_of
 from txnformat.segments.sinks import StreamSink, WholeSink

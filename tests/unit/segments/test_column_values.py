@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from txnformat.segments.dictionaries import DICTIONARY_ROWS_MIN, SAMPLE_ROWS
+from txnformat.segments.column_values import DICTIONARY_ROWS_MIN, SAMPLE_ROWS
 from txnformat.segments.writer import SegmentFileWriter
 from txnformat.store.memory import MemoryStore
 
