@@ -29,6 +29,7 @@ from txnformat.columns.conform import conform
 from txnformat.core.entry import sha256_hex
 from txnformat.core.topics.schema import TopicSchema
 from txnformat.errors import CorruptDataError, InvalidInputError, repr_of
+from txnformat.segments.column_values import columns_without_bounds
 from txnformat.segments.footer import MAGIC, TAIL_BYTES, Chunk, FooterError, decode_footer
 from txnformat.segments.footer_encoding import encode_segment_footer, encode_statistics
 from txnformat.segments.footer_shape import Leaf, Physical, shape_of
@@ -325,12 +326,15 @@ def _statistics(table: pa.Table, leaf: Leaf) -> bytes:
     """Return the statistics of a column chunk, of the values that it has; nothing for a part of a nested column."""
     if len(leaf.path) > 1:
         return b""
-    column = table.column(leaf.path[0].decode())
+    name = leaf.path[0].decode()
+    column = table.column(name)
     kind = column.type
     if pt.is_date32(kind):
         column = column.cast(pa.int32())
     elif pt.is_temporal(kind):
         column = column.cast(pa.int64())
+    if columns_without_bounds(table.select([name])):
+        return encode_statistics(column.null_count, None)
     extremes = pc.min_max(column)
     bounds = [extremes[which].as_py() for which in ("min", "max")]
     return encode_statistics(column.null_count, _plain_bounds(bounds, leaf))
@@ -351,9 +355,7 @@ def _plain_bounds(bounds: list[Any], leaf: Leaf) -> tuple[bytes, bytes] | None:
     if smallest is None:
         return None
     if isinstance(smallest, float):
-        if not smallest <= largest:  # nothing but NaN
-            return None
-        smallest, largest = smallest or -0.0, largest or 0.0  # zeros of both signs are equal
+        smallest = smallest or -0.0  # zeros of both signs are equal
     if isinstance(smallest, Decimal):
         whole = [
             int("".join(map(str, one.as_tuple().digits))) * (-1 if one < 0 else 1)

@@ -1,20 +1,23 @@
-"""Which columns of a segment file get dictionaries: those whose values repeat.
+"""Facts about the values of a batch that say how its Parquet columns are written.
 
-A dictionary of values that do not repeat holds all of them, beside a number for each: the file is larger, and every
-reader decodes it in twice the time (ADR 0037). pyarrow gives one up only when it has 1 MiB, which the column of a
-small row group never reaches.
+* Columns whose values repeat get dictionaries. A dictionary of values that do not repeat holds all of them, beside a number
+  for each: the file is larger, and every reader decodes it in twice the time (ADR 0037). pyarrow gives one up only when it
+  has 1 MiB, which the column of a small row group never reaches.
+* Columns of floats that have NaN or -0.0 get no smallest and largest value. pyarrow leaves NaN out of these, and engines for which
+  NaN is the largest value then pass over row groups that have it: ``x > 5`` finds no NaN.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txnformat.segments.footer_shape import shape_of
+from txnformat.segments.footer_shape import Physical, leaf_count, shape_of
 
-__all__ = ["DICTIONARY_ROWS_MIN", "SAMPLE_ROWS", "columns_that_repeat"]
+__all__ = ["DICTIONARY_ROWS_MIN", "SAMPLE_ROWS", "columns_that_repeat", "columns_without_bounds"]
 
 DICTIONARY_ROWS_MIN = 4096
 """Files whose first batch has fewer rows are written without dictionaries: they would save little, and cost a
@@ -47,6 +50,50 @@ def columns_that_repeat(table: pa.Table) -> list[str]:
         for leaf, array in zip(shape_of(table.schema).leaves, values, strict=True)
         if _repeats(array)
     ]
+
+
+def columns_without_bounds(table: pa.Table) -> frozenset[int]:
+    """Return the Parquet columns of a batch whose smallest and largest values would mislead: floats with NaN or -0.0.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        With a canonical schema.
+
+    Returns
+    -------
+    frozenset of int
+        Places of the columns among all Parquet columns of the schema, from 0. Values in structs, lists and maps count like others.
+    """
+    leaves = shape_of(table.schema).leaves
+    found = set()
+    first = 0
+    for column in table.columns:
+        behind = first + leaf_count(column.type)
+        if any(leaves[place].physical in _FLOATS for place in range(first, behind)):
+            for chunk in column.chunks:
+                for place, values in enumerate(_leaves(chunk), first):
+                    if leaves[place].physical in _FLOATS and _misleads(values):
+                        found.add(place)
+        first = behind
+    return frozenset(found)
+
+
+_FLOATS = (Physical.FLOAT, Physical.DOUBLE)
+_NEGATIVE_ZERO = {4: (np.int32, -(1 << 31)), 8: (np.int64, -(1 << 63))}
+"""By bytes of a float: whole numbers of as many, and the one that has the bits of -0.0."""
+
+
+def _misleads(values: pa.Array) -> bool:
+    """Return whether floats have NaN or -0.0."""
+    if values.null_count:
+        values = values.drop_null()
+    if not len(values):
+        return False
+    numbers = values.to_numpy()
+    as_bits, negative_zero = _NEGATIVE_ZERO[numbers.itemsize]
+    # The smallest of values among which is NaN is NaN.
+    return bool(np.isnan(numbers.min()) or (numbers.view(as_bits) == negative_zero).any())
 
 
 def _leaves(array: pa.Array) -> Iterator[pa.Array]:

@@ -21,8 +21,9 @@ import pyarrow.types as pt
 from txnformat.columns.arrow_sizes import OfSchema, bytes_at_most
 from txnformat.errors import InternalError, InvalidInputError
 from txnformat.forking import renew_after_fork
-from txnformat.segments.column_values import columns_that_repeat
+from txnformat.segments.column_values import columns_that_repeat, columns_without_bounds
 from txnformat.segments.footer import CHUNK_CRC32_KEY, TAIL_BYTES
+from txnformat.segments.footer_encoding import without_bounds
 from txnformat.segments.footer_shape import LISTS_BYTES_MAX, LISTS_RATIO_MAX, Leaf, leaf_count, shape_of
 from txnformat.segments.sinks import StreamSink, WholeSink
 from txnformat.store.base import ObjectWriter
@@ -246,6 +247,8 @@ class SegmentFileWriter:
         self._sink: StreamSink | WholeSink = WholeSink(out) if is_small else StreamSink(out)
         self._row_groups = 0
         self._rows = 0
+        self._without_bounds: dict[int, frozenset[int]] = {}
+        """Row groups, and their column chunks without smallest and largest values."""
         self._metadata: list[Any] = []
         self._ended = False
         renew_after_fork(self)
@@ -301,6 +304,9 @@ class SegmentFileWriter:
             self.abort()
             raise
         first, count = self._row_groups, len(groups)
+        misleading = columns_without_bounds(table)
+        if misleading:
+            self._without_bounds.update(dict.fromkeys(range(first, first + count), misleading))
         self._row_groups += count
         self._rows += rows
         return BatchRecord(
@@ -411,7 +417,8 @@ class SegmentFileWriter:
                 expected=length,
                 place=place,
             )
-        return indexes, footer[:place] + checksums + footer[place + digits :]
+        whole = footer[:place] + checksums + footer[place + digits :]
+        return indexes, without_bounds(whole, self._without_bounds) if self._without_bounds else whole
 
     def _check_lists(self, row_group: Any) -> None:
         """Raise InvalidInputError about a row group that no reader takes: of one row that has nearly nothing but nulls."""

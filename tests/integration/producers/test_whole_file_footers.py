@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import io
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,19 @@ def _told(path: Path | io.BytesIO) -> list[Any]:
     ]
 
 
+def _wanted(path: Path) -> list[Any]:
+    """Return what the log's own footer of a file has to tell: what pyarrow tells, but no bounds of floats with NaN or -0.0."""
+    told = _told(path)
+    with pq.ParquetFile(path) as file:
+        columns = file.metadata.num_columns
+        for place, (kind, name, statistics) in enumerate(told):
+            if kind in ("FLOAT", "DOUBLE") and statistics is not None:
+                values = file.read_row_group(place // columns, columns=[name])[name].drop_null().to_pylist()
+                if any(math.isnan(one) or (one == 0 and math.copysign(1, one) < 0) for one in values):
+                    told[place] = (kind, name, ("None", "None", statistics[2]))
+    return told
+
+
 def _stored(log: TxnLog) -> io.BytesIO:
     (file,) = log.state.files
     data = log.store.get(file.key, file.size)
@@ -55,7 +69,7 @@ def test_its_statistics_are_those_that_pyarrow_computes(write: Write, tmp_path: 
     log, path = topic_log(), write(some_rows(), tmp_path)
     with Producer(log) as producer:
         assert producer.send_file("t", path)
-    assert _told(_stored(log)) == _told(path)
+    assert _told(_stored(log)) == _wanted(path)
 
 
 def test_statistics_of_every_type_that_has_some(tmp_path: Path) -> None:
@@ -86,7 +100,7 @@ def test_statistics_of_every_type_that_has_some(tmp_path: Path) -> None:
     log, path = topic_log(schema=table.schema), by_pyarrow(table, tmp_path)
     with Producer(log) as producer:
         assert producer.send_file("t", path)
-    assert _told(_stored(log)) == _told(path)
+    assert _told(_stored(log)) == _wanted(path)
 
 
 @pytest.mark.parametrize("what", LIARS)
@@ -99,7 +113,7 @@ def test_what_its_footer_says_is_not_passed_on(what: str, tmp_path: Path) -> Non
     with Producer(log) as producer:
         assert producer.send_file("t", path)
     stored = _stored(log)
-    assert _told(stored) == _told(honest)
+    assert _told(stored) == _wanted(honest)
     assert "field_id=-1 id" in str(pq.read_metadata(stored).schema)
     largest = max(table["text"].drop_null().to_pylist())
     for where in (f"id = {ROWS - 1}", f"text = '{largest}'"):
