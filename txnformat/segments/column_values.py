@@ -86,14 +86,21 @@ _NEGATIVE_ZERO = {4: (np.int32, -(1 << 31)), 8: (np.int64, -(1 << 63))}
 
 def _misleads(values: pa.Array) -> bool:
     """Return whether floats have NaN or -0.0."""
-    if values.null_count:
-        values = values.drop_null()
     if not len(values):
         return False
-    numbers = values.to_numpy()
+    without_nulls = pa.Array.from_buffers(
+        values.type, len(values), [None, values.buffers()[1]], offset=values.offset
+    )
+    numbers = without_nulls.to_numpy()
     as_bits, negative_zero = _NEGATIVE_ZERO[numbers.itemsize]
     # The smallest of values among which is NaN is NaN.
-    return bool(np.isnan(numbers.min()) or (numbers.view(as_bits) == negative_zero).any())
+    is_nan, is_negative_zero = np.isnan(numbers.min()), (numbers.view(as_bits) == negative_zero).any()
+    if not values.null_count:
+        return bool(is_nan or is_negative_zero)
+    # The bits of a null may be anything.
+    return bool(is_nan and pc.any(pc.is_nan(values)).as_py()) or bool(
+        is_negative_zero and _misleads(values.drop_null())
+    )
 
 
 def _leaves(array: pa.Array) -> Iterator[pa.Array]:

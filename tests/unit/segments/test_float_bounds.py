@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -106,6 +107,28 @@ def test_parts_of_nested_columns_have_their_own() -> None:
     found = [_bounds(metadata, 0, column) is None for column in range(metadata.num_columns)]
     assert found == [False, True, True, False, False, True]
     _same(_read(store, record, table.schema, 1), table)
+
+
+def test_what_lies_beneath_nulls_and_beside_a_slice_does_not_count() -> None:
+    numbers = pa.array([NAN, 1.0, -0.0, 2.0, NAN, -0.0])
+    masked = pa.array([NAN, 1.0, -0.0], mask=np.array([True, False, True]))
+    columns = [
+        *(pa.nulls(3, pa.float64()), masked, masked.slice(1), pa.nulls(0, pa.float32())),
+        *(
+            numbers.slice(1, 1),
+            numbers.slice(3, 1),
+            pa.chunked_array([numbers.slice(1, 1), numbers.slice(3, 1)]),
+        ),
+    ]
+    assert [columns_without_bounds(pa.table({"x": column})) for column in columns] == [frozenset()] * 7
+    for column in (
+        numbers,
+        numbers.slice(2, 1),
+        numbers.slice(4),
+        pa.array([None, NAN, -0.0]),
+        pa.array([-0.0, None]),
+    ):
+        assert columns_without_bounds(pa.table({"x": column})) == {0}
 
 
 @settings(max_examples=15)  # 50 queries each
