@@ -22,6 +22,7 @@ from scripts.docs_site import build, list_versions, main, pages_of
 from tests.browser.chromium import PHONE, Screen, Tab, chromium, find_chromium
 from tests.meta.markdown import ROOT
 from tests.meta.pages import page as text_of
+from txnlog import published
 from txnlog import spark as facade
 
 PAGES = sorted(path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md"))
@@ -89,6 +90,7 @@ def test_the_reference_has_every_public_name_once(site: Path) -> None:
     wanted = [
         *public,
         *(f"txnlog.spark.{name}" for name in facade.__all__),
+        *(f"txnlog.published.{name}" for name in published.__all__),
         "spark_datasource.datasource.register",
     ]
     assert sorted(named) == sorted(wanted)
