@@ -35,10 +35,25 @@ def test_a_figure_is_that_of_the_page_of_its_command(row: list[str]) -> None:
         )
 
 
+PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_figures_beside_a_benchmark_are_those_of_its_page(name: str) -> None:
+    """Of every line that names one: numbers with a fraction, and rates."""
+    page = (ROOT / EVIDENCE["bench"]).read_text(encoding="utf-8")
+    for line in (ROOT / name).read_text(encoding="utf-8").splitlines():
+        if "`make bench BENCH=" in line:
+            for number in re.findall(r"(?<![\d.])(\d+\.\d+|[\d,]+(?= per second))", line):
+                assert re.search(rf"(?<![\d.,]){number.replace(',', ',?')}(?:\.\d)?\b", page), (
+                    f"{number} is not in {EVIDENCE['bench']}"
+                )
+
+
 def test_the_figures_that_say_when_not_to_use_it_are_those_of_the_page() -> None:
     page = (ROOT / "docs" / "internals" / "benchmarks.md").read_text(encoding="utf-8")
     said = [row for row in tables(section(README, "## Is it for you?"))[0].rows if "`make bench" in row[1]]
-    assert len(said) == 2
+    assert len(said) == 3
     for row in said:
         for number in re.findall(r"(\d[\d,]*) (?:per second|by eight|where|ms (?:in|to))", row[1]):
             assert re.search(rf"(?<![\d.,]){number.replace(',', ',?')}(?:\.\d)?\b", page), number
