@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tests.integration.golden_roots import ROOTS
 from tests.model.groups import ManualClock
-from tests.older_logs import begin_older
+from tests.older_logs import begin_older, bounds_of_all_floats
 from txnformat import keys
 from txnformat.core.entry import decode_entry, sha256_hex
 from txnformat.core.fold import apply
@@ -274,7 +274,8 @@ def digest_of_fold(store: ObjectStore) -> str:
 
 def main(path: Path) -> None:
     """Write the log, and beside it, as ``NAME.json``, what it stands for: a line for each row."""
-    build(path)
+    with bounds_of_all_floats():
+        build(path)
     with TxnLog.open(path) as log:
         rows_of = [
             f'"{name}": [\n' + ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "]"
