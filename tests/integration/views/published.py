@@ -30,6 +30,7 @@ __all__ = [
     "data_keys",
     "fresh",
     "iceberg_table",
+    "objects",
     "rows",
     "slow",
 ]
@@ -62,6 +63,11 @@ def rows(*numbers: int) -> list[dict[str, Any]]:
 def data_keys(log: TxnLog) -> set[str]:
     """Return the keys of the data files that are there."""
     return {info.key for info in log.store.list("") if keys.parse_data_key(info.key) is not None}
+
+
+def objects(log: TxnLog) -> dict[str, bytes | None]:
+    """Return the bytes of each object of a root, by key."""
+    return {info.key: log.store.get(info.key) for info in log.store.list("")}
 
 
 def actions(log: TxnLog, version: int, kind: str, topic: str = "t") -> list[dict[str, Any]]:
