@@ -200,11 +200,12 @@ _FLOATS: list[list[float | None]] = [
     [None, 7.0],
     [-5.0, 2.0],
     [math.nan, -0.0],
+    [1.0, -0.0] * 60,
 ]
 
 
 def floats(root: Path) -> TxnLog:
-    """Create a log with NaN, -0.0 and plain values in columns of both types of floats, each few of them in a file of their own."""
+    """Create a log with NaN, -0.0 and plain values in columns of both types of floats: in files of their own, one of which has dictionaries."""
     schema = pa.schema([("n", pa.int64()), ("real", pa.float64()), ("small", pa.float32())])
     log = TxnLog.create(root)
     log.create_topic("t", schema, settings={"embed": "false"})
