@@ -886,7 +886,8 @@ class TxnLog(LogReads):
         """Publish topics as tables of other engines, all at one entry. No record of a Parquet file is copied.
 
         A table shows what :meth:`read` gives with isolation "snapshot" at that entry: whole transactions. A Delta table is in the topic's own directory, an Iceberg table
-        in a directory below it; each is read-only for every engine.
+        in a directory below it. The engines that were tried refuse to change either, but pyiceberg's ``purge_table`` deletes the files that an Iceberg table names: give programs
+        that only read no right to delete.
         Embedded records are sealed first, and files that hold other records besides are written anew first, as :meth:`compact` does.
 
         Parameters

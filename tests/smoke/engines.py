@@ -22,9 +22,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from tests.integration.views.tables import CASES, opened, path_of, row, write
+from tests.integration.views.filters import ENGINES as FILTERING
+from tests.integration.views.tables import CASES, FILTERS, floats, opened, path_of, row, write
 from tests.smoke.delta_tables import PYSPARK as DELTA_PYSPARK
 from tests.smoke.delta_tables import SETTINGS as DELTA_SETTINGS
+from tests.smoke.delta_tables import attacked as attacked_delta
+from tests.smoke.engines_page import Outcome, Passed, Run, rendered
 from tests.smoke.versions import environment
 from txnformat.store.requests import KeyClass
 from txnformat.views.manifests import ViewTable
@@ -32,24 +35,28 @@ from txnlog import TxnLog
 from txnlog_testing.stores.counting import CountingStore
 from txnlog_testing.temporary import own_temporary_directory
 
-__all__ = ["PAGE", "Outcome", "rendered"]
+__all__ = ["PAGE"]
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "engines.md"
 BEGIN, END = "<!-- made by make engines -->\n", "<!-- end of what make engines made -->\n"
 
 KINDS = {
-    "all committed": "all committed, in files",
-    "30 % aborted": "30 % aborted",
-    "evolved schema": "evolved schema",
-    "nested": "nested",
-    "compacted": "compacted",
-    "empty": "empty",
+    "all committed": CASES["all committed, in files"],
+    "30 % aborted": CASES["30 % aborted"],
+    "evolved schema": CASES["evolved schema"],
+    "renamed": CASES["renamed columns"],
+    "nested": CASES["nested"],
+    "compacted": CASES["compacted"],
+    "empty": CASES["empty"],
+    "floats": floats,
 }
-"""The topics of the table, each with its case."""
+"""The topics of the table, and how each is made."""
+FLOATS = "floats"
+"""The topic that is filtered."""
 PLACES = ("_partition", "_offset", "_timestamp")
-WRITTEN_ANEW = ("evolved schema", "nested")
-"""Topics of which some records are no Parquet files, or files of an older schema: a publication writes these first."""
+WRITTEN_ANEW = ("evolved schema", "renamed")
+"""Topics with files of an older schema: a publication writes these anew first."""
 
 DUCKDB = "1.5.5"
 ICEBERG_PYSPARK, ICEBERG_JARS = "4.1.4", "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"
@@ -90,12 +97,8 @@ class Published(NamedTuple):
         return self.log.read("t", isolation="snapshot", version_as_of=table.entry, columns=names).read_all()
 
 
-class Outcome(NamedTuple):
-    """An engine over one kind of topic."""
-
-    rows: int | None
-    """Records, equal to the log's in number and in each column's checksum; None: it could not."""
-    reason: str = ""
+Passes = Callable[[Published, Path], dict[str, Passed]]
+"""Returns the records that pass each filter."""
 
 
 class Engine(NamedTuple):
@@ -103,6 +106,7 @@ class Engine(NamedTuple):
 
     name: str
     read: Callable[[Mapping[str, Published], Path], Read]
+    filters: Passes | None = None
     with_offsets: bool = False
     """It reads the tables with offsets."""
 
@@ -123,8 +127,8 @@ def checksums(table: pa.Table) -> dict[str, str]:
 def published(folder: Path) -> dict[str, Published]:
     """Publish every kind of topic in both formats, and count what is written."""
     found = {}
-    for number, (kind, case) in enumerate(KINDS.items()):
-        log = CASES[case](folder / f"log-{number}")
+    for number, (kind, made) in enumerate(KINDS.items()):
+        log = made(folder / f"log-{number}")
         log.committer.seal()
         store = CountingStore(log.store)
         with TxnLog.open(store) as other:
@@ -169,24 +173,60 @@ def _from_pandas(frame: Any, like: pa.Table) -> pa.Table:
     return pa.Table.from_pandas(frame, schema=like.schema, preserve_index=False)
 
 
-def _duckdb(format_: str) -> Callable[[Mapping[str, Published], Path], Read]:
-    def reads(topics: Mapping[str, Published], folder: Path) -> Read:
+def _place(one: Published, format_: str) -> str:
+    return one.iceberg.metadata if format_ == "iceberg" else path_of(one.delta)
+
+
+def filters_here(name: str) -> Passes:
+    """Return how an engine of the development environment filters."""
+
+    def passes(one: Published, _: Path) -> dict[str, Passed]:
+        engine = FILTERING[name]
+        table = one.iceberg if engine.format == "iceberg" else one.delta
+        return {each: Passed(engine.filtered(table, each), engine.judged(table, each)) for each in FILTERS}
+
+    return passes
+
+
+def _duckdb(format_: str) -> Engine:
+    def told(topics: Mapping[str, Published], folder: Path) -> Any:
         order = {
             "extensions": ["avro", "iceberg"] if format_ == "iceberg" else ["delta"],
             "function": f"{format_}_scan",
+            "filtered": _place(topics[FLOATS], format_),
+            "filters": FILTERS,
             "tables": [
                 {
-                    "path": one.iceberg.metadata if format_ == "iceberg" else path_of(one.delta),
+                    "path": _place(one, format_),
                     "out": str(folder / f"{number}.parquet"),
                 }
                 for number, one in enumerate(topics.values())
             ],
         }
         python = duckdb_environment()
-        told = json.loads(asked([str(python), str(ROOT / "tests/smoke/engines_duckdb.py")], order))
-        return _written(told, topics, lambda number: folder / f"{number}.parquet")
+        return json.loads(asked([str(python), str(ROOT / "tests/smoke/engines_duckdb.py")], order))
 
-    return reads
+    def reads(topics: Mapping[str, Published], folder: Path) -> Read:
+        return _written(told(topics, folder)["told"], topics, lambda number: folder / f"{number}.parquet")
+
+    def passes(one: Published, folder: Path) -> dict[str, Passed]:
+        return _passed(told({FLOATS: one}, folder)["passed"])
+
+    return Engine(f"DuckDB {DUCKDB}, {format_.capitalize()}", reads, passes)
+
+
+def _passed(told: Mapping[str, Sequence[int]]) -> dict[str, Passed]:
+    return {name: Passed(*counts) for name, counts in told.items()}
+
+
+def _spark_filters(format_: str, pyspark: str, settings: Mapping[str, str]) -> Passes:
+    def passes(one: Published, folder: Path) -> dict[str, Passed]:
+        table = one.delta if format_ == "delta" else one.iceberg
+        options = {"versionAsOf": table.version if format_ == "delta" else table.snapshot_id}
+        order = {"format": format_, "tables": [], "filters": FILTERS, "filtered": path_of(table)}
+        return _passed(spark(pyspark, settings, {**order, "options": options}, folder)["passed"])
+
+    return passes
 
 
 def _spark(
@@ -272,6 +312,7 @@ ENGINES = (
     Engine(
         f"Delta on Spark (Delta {DELTA_SETTINGS['spark.jars.packages'].rpartition(':')[2]}, Spark {DELTA_PYSPARK})",
         _spark("delta", DELTA_PYSPARK, DELTA_SETTINGS),
+        _spark_filters("delta", DELTA_PYSPARK, DELTA_SETTINGS),
     ),
     Engine(
         "the same, with offsets",
@@ -281,8 +322,13 @@ ENGINES = (
     Engine(
         f"Iceberg on Spark (Iceberg {ICEBERG_JARS.rpartition(':')[2]}, Spark {ICEBERG_PYSPARK})",
         _spark("iceberg", ICEBERG_PYSPARK, ICEBERG_SETTINGS),
+        _spark_filters("iceberg", ICEBERG_PYSPARK, ICEBERG_SETTINGS),
     ),
-    Engine(f"deltalake {version('deltalake')}", each(lambda one: _deltalake(one.delta).to_pyarrow_table())),
+    Engine(
+        f"deltalake {version('deltalake')}",
+        each(lambda one: _deltalake(one.delta).to_pyarrow_table()),
+        filters_here("deltalake's SQL"),
+    ),
     Engine(
         f"deltalake {version('deltalake')}, with offsets",
         each(lambda one: _deltalake(one.offsets).to_pyarrow_table()),
@@ -293,14 +339,20 @@ ENGINES = (
         each(
             lambda one: polars.scan_delta(path_of(one.delta), version=one.delta.version).collect().to_arrow()
         ),
+        filters_here("Polars, Delta"),
     ),
     Engine(
         f"Polars {version('polars')}, Iceberg",
         each(lambda one: polars.scan_iceberg(one.iceberg.metadata).collect().to_arrow()),
+        filters_here("Polars, Iceberg"),
     ),
-    Engine(f"DuckDB {DUCKDB}, Delta", _duckdb("delta")),
-    Engine(f"DuckDB {DUCKDB}, Iceberg", _duckdb("iceberg")),
-    Engine(f"pyiceberg {version('pyiceberg')}", each(lambda one: opened(one.iceberg).scan().to_arrow())),
+    _duckdb("delta"),
+    _duckdb("iceberg"),
+    Engine(
+        f"pyiceberg {version('pyiceberg')}",
+        each(lambda one: opened(one.iceberg).scan().to_arrow()),
+        filters_here("pyiceberg"),
+    ),
     Engine(
         f"pandas {version('pandas')}, by deltalake",
         each(
@@ -337,40 +389,17 @@ def outcome(one: Published, read: pa.Table | str, *, with_offsets: bool = False)
     return Outcome(None, f"columns differ: {', '.join(differing)}") if differing else Outcome(len(read))
 
 
-def rendered(
-    outcomes: Mapping[str, Mapping[str, Outcome]], copied: Mapping[str, int], writes: Mapping[str, str]
-) -> str:
-    """Return the part of the page that is made."""
-    lines = [
-        "| engine | " + " | ".join(KINDS) + " |",
-        "|---|" + "---|" * len(KINDS),
-    ]
-    reasons = []
-    for name, by_kind in outcomes.items():
-        cells = []
-        for kind in KINDS:
-            one = by_kind[kind]
-            cells.append(str(one.rows) if one.rows is not None else "no")
-            if one.rows is None:
-                reasons.append(f"* {name}, {kind}: {one.reason}")
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    lines.append(
-        "| bytes of records that the publications wrote | "
-        + " | ".join(str(copied[kind]) for kind in KINDS)
-        + " |"
-    )
-    lines += ["", *(reasons or ["No engine differs anywhere."])]
-    lines += [
-        "",
-        "Iceberg on Spark tried to write to the compacted topic's table, registered in a catalog by its metadata file. Its answers:",
-        "",
-    ]
-    lines += ["| what | answer |", "|---|---|"]
-    lines += [f"| {what} | {answer} |".replace("\n", " ") for what, answer in writes.items()]
-    return "\n".join([*lines, ""])
+def passed_in_the_log(one: Published) -> dict[str, int]:
+    """Return how many records of the log pass each filter."""
+    return {
+        each: one.log.read("t", isolation="snapshot", version_as_of=one.delta.entry, where=each)
+        .read_all()
+        .num_rows
+        for each in FILTERS
+    }
 
 
-def attacked(one: Published, folder: Path) -> dict[str, str]:
+def attacked_iceberg(one: Published, folder: Path) -> dict[str, str]:
     """Return the outcomes of Iceberg's writes on Spark; no object changes."""
     before = {info.key: one.log.store.get(info.key) for info in one.log.store.list("")}
     order = {
@@ -398,6 +427,7 @@ def main(names: Sequence[str]) -> int:
     with own_temporary_directory() as folder:
         topics = published(folder)
         outcomes: dict[str, dict[str, Outcome]] = {}
+        passed: dict[str, dict[str, Passed]] = {}
         for number, engine in enumerate(ENGINES):
             if names and not any(name.lower() in engine.name.lower() for name in names):
                 continue
@@ -407,6 +437,9 @@ def main(names: Sequence[str]) -> int:
             outcomes[engine.name] = {
                 kind: outcome(topics[kind], read[kind], with_offsets=engine.with_offsets) for kind in KINDS
             }
+            if engine.filters is not None:
+                passed[engine.name] = engine.filters(topics[FLOATS], own)
+                print(engine.name, passed[engine.name], flush=True)
             print(
                 engine.name,
                 {kind: one.reason or one.rows for kind, one in outcomes[engine.name].items()},
@@ -415,13 +448,23 @@ def main(names: Sequence[str]) -> int:
         if not names:
             own = folder / "attacks"
             own.mkdir()
-            writes = attacked(topics["compacted"], own)
-            text = rendered(outcomes, {kind: one.copied for kind, one in topics.items()}, writes)
+            one = topics["compacted"]
+            run = Run(
+                tuple(KINDS),
+                outcomes,
+                {kind: one.copied for kind, one in topics.items()},
+                passed,
+                passed_in_the_log(topics[FLOATS]),
+                attacked_delta(one.log, one.delta, own),
+                attacked_iceberg(one, own),
+            )
             before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
-            PAGE.write_text(before + BEGIN + text + END + rest.split(END)[1], encoding="utf-8")
+            PAGE.write_text(before + BEGIN + rendered(run) + END + rest.split(END)[1], encoding="utf-8")
         for one in topics.values():
             one.log.close()
-    return 0 if all(one.rows is not None for each in outcomes.values() for one in each.values()) else 1
+    differ = [one for each in outcomes.values() for one in each.values() if one.rows is None]
+    wrong = [one for each in passed.values() for one in each.values() if one.filtered != one.judged]
+    return 1 if differ or wrong else 0
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ def extension(name: str) -> Path:
 
 
 def main() -> None:
-    """Write what each table has as Parquet, and print for each table the number of its rows, or the error."""
+    """Write what each table has as Parquet; print the number of rows of each, or the error, and how many records pass each filter: filtered, and judged one by one."""
     order = json.load(sys.stdin)
     connection = duckdb.connect()
     for name in order["extensions"]:
@@ -38,7 +38,15 @@ def main() -> None:
             told.append(count)
         except duckdb.Error as error:
             told.append(str(error).splitlines()[0][:200])
-    print(json.dumps(told))
+    source = f"{order['function']}('{order['filtered']}')"
+    passed = {}
+    for one in order["filters"]:
+        queries = (
+            f"SELECT count(*) FROM {source} WHERE {one}",
+            f"SELECT sum(CASE WHEN {one} THEN 1 ELSE 0 END) FROM {source}",
+        )
+        passed[one] = [int(connection.execute(query).fetchall()[0][0]) for query in queries]
+    print(json.dumps({"told": told, "passed": passed}))
 
 
 if __name__ == "__main__":

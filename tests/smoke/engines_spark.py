@@ -34,7 +34,7 @@ def outcome(act: Callable[[], Any]) -> str:
 
 
 def main() -> None:
-    """Write what each table has as Parquet; print the number of rows of each, or the error, and the outcome of each write."""
+    """Write what each table has as Parquet; print the number of rows of each, or the error, the outcome of each write, and how many records pass each filter: filtered, and judged one by one."""
     order = json.load(sys.stdin)
     builder = SparkSession.builder.master("local[2]")
     for name, value in order["settings"].items():
@@ -57,8 +57,13 @@ def main() -> None:
         spark.sql("CREATE NAMESPACE IF NOT EXISTS own.ns")
         spark.sql(f"CALL own.system.register_table('ns.t', '{order['metadata']}')")
         writes = {what: outcome(act) for what, act in attacks(spark, order["attacked"], order).items()}
+    passed = {}
+    for one in order.get("filters", ()):
+        frame = spark.read.format(order["format"]).options(**order["options"]).load(order["filtered"])
+        judged = frame.selectExpr(f"sum(CASE WHEN {one} THEN 1 ELSE 0 END)").collect()[0][0]
+        passed[one] = [frame.where(one).count(), judged]
     spark.stop()
-    print(json.dumps({"told": told, "writes": writes}))
+    print(json.dumps({"told": told, "writes": writes, "passed": passed}))
 
 
 def attacks(spark: SparkSession, name: str, order: Mapping[str, Any]) -> dict[str, Callable[[], Any]]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.integration.upkeep.vacuum_world import Interposed
 from tests.integration.views.tables import ICEBERG_READERS, READERS, expected, row
 from txnformat import keys
 from txnformat.store.local import LocalStore
 from txnformat.store.requests import RequestKind
+from txnformat.store.wrapped import WrappedStore
 from txnformat.views.iceberg_log import follow_iceberg
 from txnformat.views.iceberg_table import IcebergTable, key_of
 from txnlog import (
@@ -20,6 +21,7 @@ from txnlog import (
 )
 
 __all__ = [
+    "Meanwhile",
     "actions",
     "check",
     "check_iceberg",
@@ -28,11 +30,29 @@ __all__ = [
     "data_keys",
     "fresh",
     "iceberg_table",
+    "objects",
     "rows",
     "slow",
 ]
 
 READ = READERS["deltalake"]
+Answer = TypeVar("Answer")
+
+
+class Meanwhile(WrappedStore):
+    """Lets something else happen once: before the first request of a kind whose key has a text in it."""
+
+    def __init__(self, log: TxnLog, kind: RequestKind, text: str, other: Callable[[], object]) -> None:
+        super().__init__(LocalStore(log.url.removeprefix("file://")))
+        self.kind, self.text, self.other = kind, text, other
+        self.key = ""
+        """The key of that request; empty: there was none so far."""
+
+    def _request(self, operation: RequestKind, key: str, call: Callable[[], Answer]) -> Answer:
+        if not self.key and operation is self.kind and self.text in key:
+            self.key = key
+            self.other()
+        return call()
 
 
 def rows(*numbers: int) -> list[dict[str, Any]]:
@@ -43,6 +63,11 @@ def rows(*numbers: int) -> list[dict[str, Any]]:
 def data_keys(log: TxnLog) -> set[str]:
     """Return the keys of the data files that are there."""
     return {info.key for info in log.store.list("") if keys.parse_data_key(info.key) is not None}
+
+
+def objects(log: TxnLog) -> dict[str, bytes | None]:
+    """Return the bytes of each object of a root, by key."""
+    return {info.key: log.store.get(info.key) for info in log.store.list("")}
 
 
 def actions(log: TxnLog, version: int, kind: str, topic: str = "t") -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -19,10 +20,12 @@ from txnlog import Producer, TxnLog
 
 __all__ = [
     "CASES",
+    "FILTERS",
     "ICEBERG_READERS",
     "READERS",
     "SCHEMA",
     "expected",
+    "floats",
     "opened",
     "path_of",
     "row",
@@ -183,6 +186,32 @@ CASES: dict[str, Callable[[Path], TxnLog]] = {
     "renamed columns": _renamed,
     "trimmed inside a file": _trimmed,
 }
+
+
+FILTERS = ("real > 5", "real > 7", "real = 0", "real < 0", "real >= 0", "small > 5", "small = 0")
+"""Conditions that statistics of NaN and -0.0 can answer wrongly."""
+
+_FLOATS: list[list[float | None]] = [
+    [1.0, math.nan],
+    [-0.0],
+    [-0.0, -1.0],
+    [0.0, 1.0],
+    [math.nan],
+    [None, 7.0],
+    [-5.0, 2.0],
+    [math.nan, -0.0],
+    [1.0, -0.0] * 60,
+]
+
+
+def floats(root: Path) -> TxnLog:
+    """Create a log with NaN, -0.0 and plain values in columns of both types of floats: in files of their own, one of which has dictionaries."""
+    schema = pa.schema([("n", pa.int64()), ("real", pa.float64()), ("small", pa.float32())])
+    log = TxnLog.create(root)
+    log.create_topic("t", schema, settings={"embed": "false"})
+    for number, values in enumerate(_FLOATS):
+        write(log, [{"n": number, "real": one, "small": one} for one in values])
+    return log
 
 
 def path_of(table: ViewTable) -> str:

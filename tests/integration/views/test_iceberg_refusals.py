@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.table import StaticTable, Table
 
-from tests.integration.views.published import check, check_iceberg, fresh, iceberg_table, rows
+from tests.integration.views.published import check, check_iceberg, fresh, iceberg_table, objects, rows
 from tests.integration.views.tables import SCHEMA, write
 from txnformat import keys
 from txnformat.store.local import LocalStore
@@ -49,10 +49,6 @@ WRITES: dict[str, Callable[[Table], Any]] = {
         table.manage_snapshots().create_tag(table.snapshots()[0].snapshot_id, "mine").commit()
     ),
 }
-
-
-def objects(log: TxnLog) -> dict[str, bytes | None]:
-    return {info.key: log.store.get(info.key) for info in log.store.list("")}
 
 
 @pytest.fixture

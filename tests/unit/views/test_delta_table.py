@@ -57,7 +57,13 @@ def test_the_first_version_has_everything(first: DeltaTable) -> None:
     assert first.protocol is not None
     assert first.protocol.writerFeatures == ("txnlog.readOnly",)
     assert first.metadata is not None
-    assert first.metadata.configuration["txnlog.entry"] == "5"
+    century = "interval 36525 days"
+    assert first.metadata.configuration == {
+        "txnlog.entry": "5",
+        "delta.deletedFileRetentionDuration": century,
+        "delta.logRetentionDuration": century,
+        "delta.enableExpiredLogCleanup": "false",
+    }
 
 
 def test_there_is_no_version_without_a_difference(first: DeltaTable) -> None:

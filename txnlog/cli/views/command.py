@@ -36,8 +36,8 @@ TABLES = Table("Topic Directory Version New Files Added Removed", new=lambda one
 def publish(topics: tuple[str, ...], place: Place, format_: str, rebuild: bool, as_json: bool) -> None:
     """Publish TOPICS, or all topics, as tables that other engines read. Records in Parquet files are not copied.
 
-    All tables show the same entry of the log: whole transactions, as a read with isolation snapshot. Each is in the directory of its topic, and read-only for all
-    engines. The manifest names the version of each table at that entry: tables that are read at these versions join without a torn transaction. Any number of processes may publish at the same time.
+    All tables show the same entry of the log: whole transactions, as a read with isolation snapshot. Each is in the directory of its topic. The
+    engines that were tried refuse to change it, but pyiceberg's purge_table deletes the files that an Iceberg table names: let programs that only read have no right to delete. The manifest names the version of each table at that entry: tables that are read at these versions join without a torn transaction. Any number of processes may publish at the same time.
     """
     with place.open() as log:
         report = log.publish(*topics, format=format_, rebuild=rebuild)
