@@ -13,6 +13,7 @@ __all__ = [
     "check_callable",
     "check_flags",
     "check_settings",
+    "each_text",
     "is_flag",
     "is_text",
     "is_utf8",
@@ -122,6 +123,19 @@ def text(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise InvalidInputError(f"{name} is {repr_of(value, 80)}, not a text", kind="invalid-argument")
     return value
+
+
+def each_text(name: str, values: Sequence[object], call: str) -> None:
+    """Raise InvalidInputError (``invalid-argument``) about names that a user passes one by one, and that are none, such as a list of them."""
+    for value in values:
+        if not isinstance(value, str):
+            inner = items(value, name)
+            names = inner if isinstance(inner, list) and inner and all(map(is_text, inner)) else ["name"]
+            raise InvalidInputError(
+                f"{name} has {repr_of(value, 80)}, not a name",
+                kind="invalid-argument",
+                hint=f"pass each name by itself: {call}({', '.join(map(repr, names[:5]))})",
+            )
 
 
 def problems_of_columns(value: Any) -> list[str]:

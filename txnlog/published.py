@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["deltalake_tables", "iceberg_tables", "spark_tables"]
 
+DELTA_PACKAGE = "io.delta:delta-spark_<Spark's version>_2.13"
+ICEBERG_PACKAGE = "org.apache.iceberg:iceberg-spark-runtime-<Spark's version>_2.13"
+
 
 def deltalake_tables(
     log: TxnLog,
@@ -131,18 +134,36 @@ def spark_tables(
     NotFoundError
         Kind ``not-published``.
     InvalidInputError
-        Kind ``unknown-view-format``, ``not-a-log``.
+        Kind ``unknown-view-format``, ``not-a-log``; ``missing-runtime``: this Spark has no source for the format.
     """
     found = _tables(log, entry, format, "spark_tables", iceberg=format == "iceberg")
     if format == "iceberg":
         return {
-            topic: spark.read.format("iceberg").load(_of_hadoop(table.metadata))
+            topic: _loaded(spark.read.format("iceberg"), table.metadata, ICEBERG_PACKAGE)
             for topic, table in found.items()
         }
     return {
-        topic: spark.read.format("delta").option("versionAsOf", table.version).load(_of_hadoop(table.path))
+        topic: _loaded(
+            spark.read.format("delta").option("versionAsOf", table.version), table.path, DELTA_PACKAGE
+        )
         for topic, table in found.items()
     }
+
+
+def _loaded(reader: Any, url: str, package: str) -> Any:
+    try:
+        frame = reader.load(_of_hadoop(url))
+        frame.schema  # noqa: B018  # load() of Connect asks nothing
+        return frame
+    except Exception as error:
+        if "DATA_SOURCE_NOT_FOUND" not in str(error):
+            raise
+    raise InvalidInputError(
+        "this Spark has no source for published tables of this format",
+        kind="missing-runtime",
+        hint=f"start Spark with the setting spark.jars.packages={package}, in the version that is made for it",
+        package=package,
+    )
 
 
 def _tables(

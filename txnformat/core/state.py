@@ -332,10 +332,14 @@ class LogState(msgspec.Struct, frozen=True):
         # Not all that users pass can be hashed.
         topic_id = self.topic_ids.get(name) if is_text(name) else None
         if topic_id is None:
+            parts = name.replace(",", " ").split() if is_text(name) else []
+            several = len(parts) > 1 and all(part in self.topic_ids for part in parts)
             raise NotFoundError(
                 "no such topic",
                 kind="unknown-topic",
-                hint="create it with create_topic, or check the name",
+                hint="these are several names: give each by itself"
+                if several
+                else "create it with create_topic, or check the name",
                 topic=name,
                 topics=sorted(self.topic_ids)[:20],
             )

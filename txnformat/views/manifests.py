@@ -9,7 +9,8 @@ import msgspec
 from msgspec import Struct
 
 from txnformat import keys
-from txnformat.errors import NotFoundError
+from txnformat.arguments import whole
+from txnformat.errors import InvalidInputError, NotFoundError, repr_of
 from txnformat.file_urls import unescaped
 from txnformat.protocol.effects import Steps
 from txnformat.protocol.reads import get_object, list_keys
@@ -62,7 +63,13 @@ class ViewTable(NamedTuple):
 
     @property
     def metadata(self) -> str:
-        """URL of the metadata file that is this version of an Iceberg table."""
+        """URL of the metadata file that is this version of an Iceberg table. InvalidInputError of kind ``unknown-view-format``: it is a Delta table."""
+        if self.snapshot_id is None:
+            raise InvalidInputError(
+                f"the table of topic {repr_of(self.topic, 80)} is one of Delta, which has no metadata file",
+                kind="unknown-view-format",
+                hint='read path and version, or ask for published_tables(format="iceberg")',
+            )
         return f"{self.path}/metadata/v{self.version}.metadata.json"
 
 
@@ -88,6 +95,8 @@ def write_manifest(manifest: Manifest, *, is_likely: bool = False) -> Steps[str]
 
 def newest_manifest(entry: int | None = None, format_: str = "delta") -> Steps[Manifest]:
     """Return the newest manifest of a format, or the last one of an entry. Raises NotFoundError of kind ``not-published``. Requests: 1 LIST, 1 GET."""
+    if entry is not None:
+        whole("entry", entry)
     found = yield from list_keys(keys.manifest_prefix(format_))
     named = [(name, key) for key in found if (name := keys.manifest_name(key)) is not None]
     wanted = [one for one in named if entry is None or one[0].entry == entry]
@@ -96,12 +105,16 @@ def newest_manifest(entry: int | None = None, format_: str = "delta") -> Steps[M
         data = yield from get_object(key)
         if data is not None:
             return _decode(data, key)
+    if not named:
+        raise NotFoundError(
+            f"the log has no tables of format {format_}",
+            kind="not-published",
+            hint=f"publish first: txnlog publish --format {format_}",
+        )
     raise NotFoundError(
         "no such publication",
         kind="not-published",
-        hint=f"publish first: txnlog publish --format {format_}"
-        if not named
-        else f"use an entry that was published, such as {max(named)[0].entry}",
+        hint=f"use an entry that was published, such as {max(named)[0].entry}",
         entry=entry,
     )
 

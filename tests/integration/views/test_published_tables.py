@@ -79,9 +79,9 @@ class _Reads:
         self._asked += (name, str(value))
         return self
 
-    def load(self, path: str) -> str:
+    def load(self, path: str) -> SimpleNamespace:
         self.loads.append((*self._asked, path))
-        return path
+        return SimpleNamespace(schema=None)
 
 
 def test_spark_is_asked_for_the_versions_of_one_publication(log: TxnLog) -> None:
@@ -119,6 +119,38 @@ def test_a_wrong_format_entry_or_log_is_one_clear_error(log: TxnLog) -> None:
         assert missing.value.kind == "not-published"
         with pytest.raises(InvalidInputError):
             call("not a log")  # type: ignore[arg-type]  # a user's mistake
+
+
+def test_an_entry_that_is_no_number_is_told_as_such(log: TxnLog) -> None:
+    for entry in ("8", 8.0, True, -1):
+        with pytest.raises(InvalidInputError, match=r"entry is .*, not a whole number"):
+            log.published_tables(entry)  # type: ignore[arg-type]  # a user's mistake
+    with pytest.raises(NotFoundError, match="has no tables of format delta-offsets") as nothing:
+        log.published_tables(format="delta-offsets")
+    assert nothing.value.kind == "not-published"
+
+
+def test_a_table_of_delta_has_no_metadata_file(log: TxnLog) -> None:
+    with pytest.raises(InvalidInputError, match="one of Delta") as refused:
+        _ = log.published_tables()["orders"].metadata
+    assert refused.value.kind == "unknown-view-format"
+
+
+@pytest.mark.parametrize(
+    "names", [["orders", "payments"], ("orders",), {"orders"}, 5, None, [1], []], ids=repr
+)
+def test_names_that_are_not_passed_one_by_one_are_refused(log: TxnLog, names: object) -> None:
+    with pytest.raises(InvalidInputError, match=r"pass each name by itself: publish\('") as refused:
+        log.publish(names)  # type: ignore[arg-type]  # a user's mistake
+    assert refused.value.kind == "invalid-argument"
+
+
+@pytest.mark.parametrize("name", ["orders,payments", "orders, payments", "orders payments"])
+def test_several_names_in_one_text_are_told_as_such(log: TxnLog, name: str) -> None:
+    with pytest.raises(NotFoundError, match="these are several names: give each by itself"):
+        log.publish(name)
+    with pytest.raises(NotFoundError, match="create it with create_topic"):
+        log.publish(f"{name},none")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from txnformat.admin.publishing.reports import (
     PublishReport,
 )
 from txnformat.admin.topics import DamagedTopic
-from txnformat.arguments import check_flags, is_text, items
+from txnformat.arguments import check_flags, each_text, is_text
 from txnformat.client.committer import Committer
 from txnformat.core.sealing.segment_list import SegmentPart
 from txnformat.core.state import LIFECYCLE, LogState, TopicState
@@ -103,10 +103,11 @@ def publish(
     """Publish topics; see :meth:`txnformat.log.TxnLog.publish`. ``known``: tables as this process saw them last; changed here."""
     name = checked_format(format_)
     check_flags(rebuild=rebuild)
+    each_text("topics", topics or (), "publish")
     publication = _Publication(committer, sidecars)
     state = committer.refresh()
     view = view_of(name, committer, known, rebuild=rebuild)
-    (report,) = publication.run(state, [_chosen(view, state, items(topics, "topics"))])
+    (report,) = publication.run(state, [_chosen(view, state, topics)])
     return report
 
 
