@@ -81,7 +81,7 @@ def columns_without_bounds(table: pa.Table) -> frozenset[int]:
 
 _FLOATS = (Physical.FLOAT, Physical.DOUBLE)
 _NEGATIVE_ZERO = {4: (np.int32, -(1 << 31)), 8: (np.int64, -(1 << 63))}
-"""By bytes of a float: whole numbers of as many, and the one that has the bits of -0.0."""
+"""The whole numbers of as many bytes as a float has, and the one with the bits of -0.0."""
 
 
 def _misleads(values: pa.Array) -> bool:
