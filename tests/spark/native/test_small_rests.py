@@ -71,6 +71,22 @@ def test_the_size_of_a_small_rest_is_near_the_truth(spark: Any, log: TxnLog, pat
     assert 1 <= size_of(plan.frame()) / file.stat().st_size <= 1.1
 
 
+@BOTH_SESSIONS
+def test_no_rows_are_small_too(spark: Any, log: TxnLog, path: str) -> None:
+    """Of a topic without rows, with aborted ones only, and with none that a condition keeps."""
+    log.create_topic("numbers", NUMBERS)
+    producer = Transactions(log, "tx")
+    other = spark.range(5).selectExpr("id AS n")
+    for number in range(3):
+        frame = read_table(spark, path, "numbers", where="n > 1000" if number == 2 else None)
+        assert frame.columns == ["n", "text"]
+        assert "txnlog_rest" not in plan_of(frame)
+        assert "ExistingRDD" not in plan_of(frame)
+        assert frame.join(other, "n", "right").count() == 5
+        producer.send("numbers", {0: [numbers(0, 10)]})
+        producer.end(Outcome.COMMIT if number else Outcome.ABORT)
+
+
 @pytest.mark.parametrize(
     "options",
     [{"driver_bytes_max": 0}, {"driver_bytes_max": 10}, {"native": False}],
