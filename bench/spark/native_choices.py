@@ -29,7 +29,7 @@ BITS = (0x7FF8000000000000, 0x7FF0000000000001, 0xFFF8000000000123, 0x8000000000
 SIZES = (32, 128, 256, 512, 1024, 4096)
 """Sizes of a file, in KiB."""
 TOTAL_KIB = 64 * 1024
-"""Of the files of a topic together."""
+"""Size of the files of a topic together, in KiB."""
 FILES_MAX = 256
 """Most files of a topic: many small ones have fewer bytes together."""
 COLUMNS = 5
