@@ -19,7 +19,16 @@ from txnformat import errors
 from txnformat.errors import InvalidInputError, TxnLogError
 from txnformat.spans import flush, under
 
-__all__ = ["USE_VIEW", "clean_errors", "clean_iterator", "code_of", "coded", "error_in", "unsupported"]
+__all__ = [
+    "USE_VIEW",
+    "cause_of",
+    "clean_errors",
+    "clean_iterator",
+    "code_of",
+    "coded",
+    "error_in",
+    "unsupported",
+]
 
 _CODED = re.compile(r"txnformat\.errors\.(\w+): \[TXNLOG_([A-Z0-9_]+)\] ([^\n]*)")
 """One of our errors in the text of one of Spark's: Python's last line of a traceback."""
@@ -32,6 +41,14 @@ FLUSH_SECONDS = 1
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def cause_of(error: Exception) -> str:
+    """Return the text of an error of Spark in one line; an error of Java only names the call in its first one."""
+    lines = [
+        line for line in str(error).splitlines() if not line.startswith("An error occurred while calling ")
+    ]
+    return lines[0].removeprefix(": ") if lines else type(error).__name__
 
 
 def code_of(error: TxnLogError) -> str:

@@ -24,8 +24,8 @@ def read_table(spark: SparkSession, root: str | os.PathLike[str], topic: str, **
     """Return a topic as a DataFrame: the rows of ``format("txnlog")``, pinned at one entry.
 
     Files that hold nothing but rows of the read go to Spark's own Parquet reader: column pruning, conditions, counts and statistics
-    are then Spark's own. The rest goes through the DataSource: files that are partly aborted or cut by the range, rows in
-    entries, small files. :func:`describe` says what goes which way.
+    are then Spark's own. The rest are files that are partly aborted or cut by the range, rows in entries, small files. This process reads
+    a small rest at once, so that Spark knows its size for joins; a larger one goes through the DataSource. :func:`describe` says what goes which way.
 
     Parameters
     ----------
@@ -41,6 +41,9 @@ def read_table(spark: SparkSession, root: str | os.PathLike[str], topic: str, **
         False: all of it through the DataSource.
     native_bytes_min : int, optional
         Size of the smallest file that goes natively (inclusive); by default 512 KiB on a local disk, else 4 MiB.
+    driver_bytes_max : int, optional
+        Size of the largest rest that this process reads (inclusive), as its files have it; by default 4 MiB, in at most 64 files and entries, and
+        16 MiB of rows in memory. 0: none. Other rests go through the DataSource, and so do times of day and variants.
     storage_options : mapping of str to str, optional
         Credentials, endpoint, … of S3; by default Spark's own settings of s3a, and the environment. Spark's Parquet reader has
         only its own settings.
@@ -53,9 +56,11 @@ def read_table(spark: SparkSession, root: str | os.PathLike[str], topic: str, **
     Raises
     ------
     NotFoundError, OffsetOutOfRangeError, InvalidInputError
-        As of :meth:`txnformat.log.TxnLog.read`.
+        As of :meth:`txnformat.log.TxnLog.read`. InvalidInputError of kind ``unsupported-spark``: Spark is older than 4.1.
     StorageError
         Kind ``spark-cannot-read``: Spark cannot get at files that this process can read.
+    CorruptDataError
+        A small rest is damaged.
 
     Notes
     -----
@@ -83,7 +88,7 @@ def read_tables(
     version_as_of, timestamp_as_of
         As of :meth:`txnformat.log.TxnLog.read`; by default the newest entry. The isolation is ``snapshot``.
     options
-        ``native``, ``native_bytes_min`` and ``storage_options``, as of :func:`read_table`, which also says what is raised.
+        ``native``, ``native_bytes_min``, ``driver_bytes_max`` and ``storage_options``, as of :func:`read_table`, which also says what is raised.
     """
     wanted = topics if isinstance(topics, Mapping) else dict.fromkeys(topics)
     plans = plan_tables(

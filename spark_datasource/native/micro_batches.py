@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from spark_datasource.failures import cause_of
+from spark_datasource.native.supported import check_spark
 from spark_datasource.native.table import plan_table
 from spark_datasource.options.declared import Order
 from spark_datasource.stream.offsets import StreamOffset, parse_stream_offset
@@ -39,7 +41,7 @@ def micro_batch(
     root, topic
         What the stream reads.
     options
-        ``isolation`` as the stream's, ``columns``, ``where``, ``native``, ``native_bytes_min`` and ``storage_options`` as of ``read_table``.
+        ``isolation`` as the stream's, ``columns``, ``where``, ``native``, ``native_bytes_min``, ``driver_bytes_max`` and ``storage_options`` as of ``read_table``.
 
     Raises
     ------
@@ -54,6 +56,7 @@ def micro_batch(
         if type(batch_id) is not int or batch_id < 0:
             problems.append(f"batch_id is {batch_id!r:.100}, not a number from 0")
         raise InvalidInputError(problems, kind="invalid-micro-batch")
+    check_spark(spark)
     place = os.fspath(checkpoint)
     until, number = _only(_offsets(spark, place, batch_id), topic, place, batch_id)
     since = until.since(until)
@@ -87,7 +90,7 @@ def _offsets(spark: SparkSession, place: str, batch_id: int) -> Mapping[int, Str
             kind="unknown-batch",
             hint="pass the query's checkpointLocation, and a batch that is running or was run lately",
             path=path,
-            cause=str(error).splitlines()[0] if str(error) else type(error).__name__,
+            cause=cause_of(error),
         ) from None
     found = {}
     for number, line in enumerate(text.splitlines()[2:]):

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from spark_datasource.datasource import TxnLogDataSource
@@ -20,10 +21,13 @@ from spark_datasource.options.storage import PREFIX, Storage, storage_for
 from spark_datasource.options.topics import TopicChoice
 from spark_datasource.read.pinning import Pin, TopicPin, log_starts
 from spark_datasource.read.reader import TxnLogBatchReader
+from spark_datasource.read.split_reader import read_here
 from spark_datasource.read.splits import TopicPlan
+from spark_datasource.schema import Projection
 from spark_datasource.worker.logs import check_same, open_log
 from txnformat.core.state import LogState
 from txnformat.errors import InvalidInputError
+from txnformat.log import TxnLog
 from txnformat.types import IsolationLevel, OffsetRange
 
 __all__ = ["PIN", "Rest", "RestReader", "TxnLogRest"]
@@ -100,10 +104,12 @@ def storage_given(options: Mapping[str, str]) -> dict[str, str]:
 
 
 class RestReader(TxnLogBatchReader):
-    """Reads the ranges of the rest."""
+    """Reads the ranges of the rest. ``log``: where this process has it open, at the entry of the rest or a later one."""
 
-    def __init__(self, rest: Rest, path: str, storage: Storage, schema: StructType) -> None:
-        log = open_log(path, storage)
+    def __init__(
+        self, rest: Rest, path: str, storage: Storage, schema: StructType, log: TxnLog | None = None
+    ) -> None:
+        log = log or open_log(path, storage)
         check_same(
             log.state,
             log.url,
@@ -128,6 +134,21 @@ class RestReader(TxnLogBatchReader):
         )
         super().__init__(options, Pin(rest.log_id, rest.entry, (pinned,)), schema)
         self._within = {number: tuple(found) for number, found in rest.ranges.items()}
+
+    def rows(self, log: TxnLog, bytes_max: int) -> pa.Table | None:
+        """Return the rows, read in this process as tasks would read them, in their order; None: they take more than ``bytes_max`` in memory.
+
+        Requests: those of the files, and 1 GET for each batch table in range that is not kept; none to follow the log.
+        """
+        batches: list[pa.RecordBatch] = []
+        size = 0
+        for split in self._splits(log):
+            for batch in read_here(log, split, self._options, self._schema):
+                size += batch.nbytes
+                if size > bytes_max:
+                    return None
+                batches.append(batch)
+        return pa.Table.from_batches(batches, Projection((), self._schema).arrow_schema())
 
     def _ranges(self, state: LogState, topic: TopicPin) -> Sequence[OffsetRange]:
         """Return one range by partition; of partitions of which nothing is read an empty one, where the log begins by now."""

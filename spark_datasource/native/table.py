@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from spark_datasource.datasource import register_source
+from spark_datasource.failures import cause_of
 from spark_datasource.native.columns import (
     as_now,
     condition,
@@ -31,7 +32,9 @@ from spark_datasource.native.positions import (
     joined,
     value,
 )
-from spark_datasource.native.rest import PIN, Rest, TxnLogRest
+from spark_datasource.native.rest import PIN, Rest, RestReader, TxnLogRest
+from spark_datasource.native.small_rests import DRIVER_BYTES_MAX, MEMORY_BYTES_MAX, is_small, local_frame
+from spark_datasource.native.supported import check_spark
 from spark_datasource.options.declared import ReadOptions
 from spark_datasource.options.offsets import EARLIEST, END, LATEST, StartOrEnd
 from spark_datasource.options.storage import PREFIX, hadoop_settings, storage_for
@@ -39,7 +42,7 @@ from spark_datasource.options.topics import TopicChoice
 from spark_datasource.read.pinning import Pin, TopicPin, pin_read
 from spark_datasource.read.planning import topic_read
 from spark_datasource.read.splits import TopicRead
-from spark_datasource.schema import spark_schema
+from spark_datasource.schema import Projection, spark_schema
 from spark_datasource.worker.logs import absolute, open_log
 from spark_datasource.write.transaction_settings import place_problems
 from txnformat.core.state import LogState
@@ -78,9 +81,6 @@ READ_OPTIONS: Mapping[str, str] = {
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
     "datetimeRebaseMode": "CORRECTED",
-    "int96RebaseMode": "CORRECTED",
-    "mergeSchema": "false",
-    "recursiveFileLookup": "true",  # no folder of the path is taken for a partition column
     "parquet.page.verify-checksum.enabled": "true",
 }
 """Options of Spark's Parquet reader; they win over settings of the session, some of which drop rows or change values."""
@@ -104,6 +104,14 @@ class TablePlan:
     base: str
     """The root, as Spark calls it."""
     division: Division
+    log: TxnLog
+    """The log, at the entry of the read or a later one."""
+    driver_bytes_max: int = DRIVER_BYTES_MAX
+
+    @property
+    def is_by_driver(self) -> bool:
+        """Whether the driver reads the rest; more than ``small_rests.MEMORY_BYTES_MAX`` of rows it leaves to the DataSource even so."""
+        return is_small(self.division, self.schema, self.driver_bytes_max)
 
     def frame(self) -> DataFrame:
         """Return the DataFrame. Raises StorageError of kind ``spark-cannot-read``: Spark cannot get at the files."""
@@ -111,11 +119,12 @@ class TablePlan:
         if self.division.rest:
             frames.append(self._rest())
         if not frames:
-            return self.spark.createDataFrame([], self.schema)
+            return local_frame(
+                self.spark, Projection((), self.schema).arrow_schema().empty_table(), self.schema
+            )
         return reduce(lambda left, right: left.union(right), frames)
 
     def _rest(self) -> DataFrame:
-        register_source(self.spark, TxnLogRest)
         rest = Rest(
             log_id=self.log_id,
             entry=self.entry,
@@ -126,6 +135,12 @@ class TablePlan:
             ranges=self.division.rest,
             where=self.options.where,
         )
+        if self.is_by_driver:
+            here = RestReader(rest, self.path, self.options.storage, self.schema, self.log)
+            rows = here.rows(self.log, MEMORY_BYTES_MAX)
+            if rows is not None:
+                return local_frame(self.spark, rows, self.schema)
+        register_source(self.spark, TxnLogRest)
         reader = self.spark.read.format(TxnLogRest.name()).option(PIN, rest.to_json()).schema(self.schema)
         for name, text in self.options.storage.pairs:
             reader = reader.option(f"{PREFIX}{name}", text)
@@ -177,13 +192,18 @@ class TablePlan:
         pairs = zip(self.read.columns, self.schema.fields, strict=True)
         return frame.select(*[named(name).alias(field.name) for name, field in pairs])
 
+    @property
+    def _way(self) -> str:
+        """The way of the rest, for people."""
+        return "read by the driver when it plans" if self.is_by_driver else "by the DataSource"
+
     def describe(self) -> str:
         """Return what goes which way, and why, for people."""
         native = self.division.native_amount
         lines = [
             f"topic {self.pinned.name} at entry {self.entry}, {self.options.isolation.value}",
             f"natively, by Spark's Parquet reader: {_amount(native)}",
-            f"by the DataSource: {_amount(_sum(self.division))}",
+            f"{self._way}: {_amount(_sum(self.division))}",
         ]
         lines += [f"  {reason}: {_amount(amount)}" for reason, amount in self.division.reasons.items()]
         if native.files:
@@ -205,6 +225,7 @@ class TableOptions(TypedDict, total=False):
     where: str | None
     native: bool
     native_bytes_min: int | None
+    driver_bytes_max: int
     storage_options: Mapping[str, str] | None
 
 
@@ -247,11 +268,18 @@ def plan_tables(
         for name in given
         if name not in known
     ]
-    bytes_min = given.get("native_bytes_min")
-    if bytes_min is not None and (type(bytes_min) is not int or bytes_min < 0):
-        problems.append(f"native_bytes_min is {bytes_min!r:.100}, not a number of bytes from 0")
+    bytes_min, driver_max = given.get("native_bytes_min"), given.get("driver_bytes_max", DRIVER_BYTES_MAX)
+    problems += [
+        f"{name} is {value!r:.100}, not a number of bytes from 0"
+        for name, value in (
+            ("native_bytes_min", 0 if bytes_min is None else bytes_min),
+            ("driver_bytes_max", driver_max),
+        )
+        if type(value) is not int or value < 0
+    ]
     if problems:
         raise InvalidInputError(problems, kind="invalid-table")
+    check_spark(spark)
     storage_options = given.get("storage_options")
     check_options(storage_options)
     path = absolute(os.fspath(root))
@@ -277,7 +305,8 @@ def plan_tables(
     for pinned in pin.topics:
         columns = topics[pinned.name]
         wanted = replace(options, columns=None if columns is None else tuple(columns))
-        found[pinned.name] = _planned(spark, log, wanted, pin, pinned, native=native, bytes_min=bytes_min)
+        plan = _planned(spark, log, wanted, pin, pinned, native=native, bytes_min=bytes_min)
+        found[pinned.name] = replace(plan, driver_bytes_max=driver_max if native else 0)
     return [found[name] for name in topics]
 
 
@@ -333,7 +362,7 @@ def _planned(
     if read.where is not None:
         division = replace(division, native=_possible(division.native, pinned, read.where))
     return TablePlan(
-        spark, options.path, options, pin.log_id, pin.entry, pinned, read, schema, base, division
+        spark, options.path, options, pin.log_id, pin.entry, pinned, read, schema, base, division, log
     )
 
 
@@ -419,9 +448,9 @@ def _parquet(spark: SparkSession, schema: StructType, paths: Sequence[str]) -> D
         raise StorageError(
             "Spark cannot read the files of the log, though this process can",
             kind="spark-cannot-read",
-            hint="give Spark the file system and the rights for this path, or pass native=False to read all of it by the DataSource",
+            hint="give Spark the connector of Hadoop and the rights for this path, or pass native=False to read all of it by the DataSource",
             path=paths[0],
-            cause=str(error).splitlines()[0] if str(error) else type(error).__name__,
+            cause=cause_of(error),
         ) from None
     return frame
 

@@ -20,18 +20,20 @@ from spark_datasource.worker.stores import kept_store
 from txnformat.clock import SystemClock
 from txnformat.core.state import LogState
 from txnformat.errors import CorruptDataError
+from txnformat.log import TxnLog
 from txnformat.persistent import Rows
 from txnformat.predicates.tree import Predicate
 from txnformat.reading.open_files import OpenFiles
 from txnformat.reading.plan import Keep, open_range, plan_filter
 from txnformat.reading.resolving import Reading, Resolver, known_at, read_resolved
 from txnformat.reading.rows import files_of_runs, has_data
+from txnformat.reading.sealed import SidecarCache
 from txnformat.spans import counted, span
 from txnformat.store.base import ObjectStore
 from txnformat.store.patient import PatientStore
 from txnformat.types import FileRecord
 
-__all__ = ["read_split"]
+__all__ = ["read_here", "read_split"]
 
 FILES_AHEAD = 2
 """Larger files on their way while the one before is read, where a request has a latency."""
@@ -49,9 +51,22 @@ def read_split(
     settle()
     with kept_store(options.path, options.storage, split.log_id) as kept:
         store: ObjectStore = PatientStore(kept, SystemClock()) if is_patient else kept
-        topics = [topic.name for topic in split.topics]
-        one = span("read", is_current=False, parent=split.trace, log=kept.url, topics=topics)
-        yield from counted(one, _Task(store, kept, split, options, schema).all_rows())
+        sidecars = sidecars_of(store, options.storage)
+        yield from _counted(_Task(store, kept, split, options, schema, sidecars))
+
+
+def read_here(
+    log: TxnLog, split: Split, options: ReadOptions, schema: StructType
+) -> Iterator[pa.RecordBatch]:
+    """Yield what :func:`read_split` does, in a process that has the log open: by its store, and with the sidecars that it has read."""
+    yield from _counted(_Task(log.store, log.store, split, options, schema, log.sidecars))
+
+
+def _counted(task: _Task) -> Iterator[pa.RecordBatch]:
+    split = task.split
+    topics = [topic.name for topic in split.topics]
+    one = span("read", is_current=False, parent=split.trace, log=task.kept.url, topics=topics)
+    yield from counted(one, task.all_rows())
 
 
 class _Planned(NamedTuple):
@@ -67,19 +82,25 @@ class _Task:
     """``kept``: the same store, without patience."""
 
     def __init__(
-        self, store: ObjectStore, kept: ObjectStore, split: Split, options: ReadOptions, schema: StructType
+        self,
+        store: ObjectStore,
+        kept: ObjectStore,
+        split: Split,
+        options: ReadOptions,
+        schema: StructType,
+        sidecars: SidecarCache,
     ) -> None:
         self._store = store
-        self._kept = kept
-        self._split = split
+        self.kept = kept
+        self.split = split
         self._options = options
         self._schema = schema
         self._expected = Projection((), schema).arrow_schema()
-        self._sidecars = sidecars_of(store, options.storage)
+        self._sidecars = sidecars
 
     def all_rows(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the split."""
-        split = self._split
+        split = self.split
         for _, segment in groupby(split.sealed, lambda one: (one.topic, one.range.index.key)):
             yield from self.sealed_rows(list(segment))
         yield from self.rows(
@@ -93,7 +114,7 @@ class _Task:
         """Yield the rows of parts of one sealed segment: of all of them the sidecar is the same."""
         together: list[_Planned] = []
         for topic, part in segment:
-            read = self._split.topics[topic]
+            read = self.split.topics[topic]
             keep = None if read.where is None else self._keep_of(read, read.where, part.partition)
             try:
                 rows, files = open_range(self._sidecars, part, self._options.isolation, keep)
@@ -104,10 +125,10 @@ class _Task:
                 yield from self.rows(together)
                 together = []
                 yield from self.rows(
-                    [_Planned(read, part.partition, known_at(rows, self._split.entry), files)]
+                    [_Planned(read, part.partition, known_at(rows, self.split.entry), files)]
                 )
                 continue
-            together.append(_Planned(read, part.partition, known_at(rows, self._split.entry), files))
+            together.append(_Planned(read, part.partition, known_at(rows, self.split.entry), files))
         yield from self.rows(together)
 
     def rows(self, parts: Sequence[_Planned]) -> Iterator[pa.RecordBatch]:
@@ -122,7 +143,7 @@ class _Task:
         needs_data = any(
             has_data(part.rows, part.read.schema, part.read.columns, part.read.where) for part in parts
         )
-        with OpenFiles(self._store, has_data=needs_data, ahead=self._kept) as files:
+        with OpenFiles(self._store, has_data=needs_data, ahead=self.kept) as files:
             files.expect(np.concatenate(expected), named.__getitem__)
             # Each slot of an executor has a task of its own: where a request takes no time, threads only get in their way.
             options = {"files": files, "files_ahead": min(FILES_AHEAD, self._store.reads_in_flight - 1)}
@@ -137,11 +158,11 @@ class _Task:
     def _keep_of(self, read: TopicRead, where: Predicate, partition: int) -> Keep:
         """Return what tells which rows of a sidecar can hold what is wanted, as the pinned entry knew them."""
         may_match = plan_filter(where, read.name, read.schema, partition)
-        return lambda rows: may_match(known_at(rows, self._split.entry))
+        return lambda rows: may_match(known_at(rows, self.split.entry))
 
     def _resolver(self, read: TopicRead) -> Resolver:
         return Resolver(
-            self._sidecars, self._newest, read.topic_id, self._options.isolation, self._split.entry
+            self._sidecars, self._newest, read.topic_id, self._options.isolation, self.split.entry
         )
 
     def _newest(self) -> LogState:
@@ -150,8 +171,8 @@ class _Task:
         check_same(
             log.state,
             log.url,
-            self._split.log_id,
-            self._split.entry,
+            self.split.log_id,
+            self.split.entry,
             "the log was replaced, or restored to an older state, after the read began",
             hint="read it again",
         )

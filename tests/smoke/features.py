@@ -229,6 +229,57 @@ def times(place: Place) -> None:
     carried(place, "time'12:34:56.123456' AS t", "spark.sql.timeType.enabled")
 
 
+def native_table(place: Place) -> None:
+    """Rows of both parts, by a condition of Spark's WHERE and with metadata columns."""
+    from txnlog.spark import describe, read_table
+
+    numbers(place)
+    ways: tuple[dict[str, Any], ...] = ({}, {"native_bytes_min": 0}, {"native": False})
+    for options in ways:
+        frame = read_table(place.spark, place.path, "numbers", columns=["n", "_offset"], **options)
+        assert sorted(tuple(row) for row in frame.collect()) == [(1, 0), (2, 1)]
+        assert [row.n for row in frame.where("n > 1").collect()] == [2]
+    assert "natively, by Spark's Parquet reader" in describe(place.spark, place.path, "numbers")
+
+
+def native_tables(place: Place) -> None:
+    from txnlog.spark import read_tables
+
+    numbers(place)
+    place.log.create_topic("others", NUMBERS)
+    found = read_tables(place.spark, place.path, ["numbers", "others"], native_bytes_min=0)
+    assert {name: frame.count() for name, frame in found.items()} == {"numbers": 2, "others": 0}
+
+
+def native_view(place: Place) -> None:
+    from txnlog.spark import create_view, renew_view
+
+    numbers(place)
+    create_view(place.spark, "native_numbers", place.path, "numbers", native_bytes_min=0)
+    with Producer(place.log) as producer:
+        producer.send("numbers", [{"n": 5, "text": "five"}])
+    query = "SELECT count(*) AS c FROM native_numbers"
+    assert place.spark.sql(query).first()["c"] == 2
+    renew_view(place.spark, "native_numbers")
+    assert place.spark.sql(query).first()["c"] == 3
+
+
+def native_micro_batch(place: Place) -> None:
+    """The checkpoint of a query says what a batch read, also behind its end."""
+    from txnlog.spark import micro_batch
+
+    numbers(place)
+    frame = place.spark.readStream.format("txnlog").option("topic", "numbers")
+    frame = frame.option("startingOffsets", "earliest").load(place.path)
+    checkpoint = str(place.folder / "checkpoint")
+    writer = (
+        frame.writeStream.format("txnlog").option("topic", "copy").option("checkpointLocation", checkpoint)
+    )
+    assert writer.trigger(availableNow=True).start(place.path).awaitTermination(300)
+    found = micro_batch(place.spark, checkpoint, 0, place.path, "numbers", native_bytes_min=0)
+    assert sorted(row.n for row in found.collect()) == [1, 2]
+
+
 FEATURES = (
     Feature("reads: isolation levels, offsets, columns, metadata columns", read),
     Feature("one version for all actions on a DataFrame", pinned),
@@ -237,6 +288,10 @@ FEATURES = (
     Feature("rows routed by a column `topic`", route),
     Feature("errors with a code", errors),
     Feature("temporary views: `SELECT`, `INSERT INTO`", view),
+    Feature("`read_table` and `describe`: natively, by the driver and by the data source", native_table),
+    Feature("`read_tables`: several topics at one entry", native_tables),
+    Feature("`create_view` and `renew_view`", native_view),
+    Feature("`micro_batch`", native_micro_batch),
     Feature("streams by `foreachBatch`", foreach_batch),
     Feature("streams by `writeStream`, exactly once, also when Spark repeats a batch", stream),
     Feature("streams by `readStream`, in both orders, from topic to topic", stream_source),

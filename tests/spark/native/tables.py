@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import random
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from pyspark.sql import DataFrame
 
 from spark_datasource.native.table import TablePlan, plan_table
 
-__all__ = ["EVERY_TYPE", "META", "as_bits", "block", "multiset", "native_and_rest", "same_rows"]
+__all__ = ["EVERY_TYPE", "META", "as_bits", "block", "multiset", "native_and_rest", "plan_of", "same_rows"]
 
 
 META = [
@@ -58,10 +60,17 @@ def same_rows(frame: DataFrame, expected: pa.Table) -> None:
 
 
 def native_and_rest(spark: Any, path: str, topic: str, **options: Any) -> tuple[TablePlan, int, int]:
-    """Return a plan, and how many rows of it go each way."""
-    plan = plan_table(spark, path, topic, native_bytes_min=0, **options)
+    """Return a plan, and how many rows of it go each way; the rest goes through the DataSource."""
+    plan = plan_table(spark, path, topic, native_bytes_min=0, driver_bytes_max=0, **options)
     rest: Sequence[Any] = list(plan.division.reasons.values())
     return plan, plan.division.native_amount.rows, sum(one.rows for one in rest)
+
+
+def plan_of(frame: Any) -> str:
+    """Return the physical plan of a frame, in either kind of session, as ``explain`` prints it."""
+    with redirect_stdout(io.StringIO()) as printed:
+        frame.explain()
+    return printed.getvalue()
 
 
 NAN = np.array(

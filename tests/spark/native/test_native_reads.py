@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +12,14 @@ import pytest
 
 from spark_datasource.native.division import Reason
 from spark_datasource.native.table import plan_table
+from spark_datasource.read.pinning import Pin, pin_read
 from tests.spark.histories import NUMBERS, Transactions, append, numbers
-from tests.spark.native.tables import META, native_and_rest, same_rows
+from tests.spark.native.tables import META, native_and_rest, plan_of, same_rows
 from tests.spark.sessions import BOTH_SESSIONS
 from txnformat.errors import InvalidInputError, NotFoundError, StorageError
 from txnformat.log import TxnLog
 from txnformat.types import Outcome
 from txnlog.spark import create_view, describe, read_table, read_tables, renew_view
-
-
-def plan_of(frame: Any, mode: str = "simple") -> str:
-    """Return the physical plan of a frame of a classic session."""
-    return str(frame._jdf.queryExecution().explainString(_mode(frame, mode)))
-
-
-def _mode(frame: Any, mode: str) -> Any:
-    return frame.sparkSession._jvm.org.apache.spark.sql.execution.ExplainMode.fromString(mode)
 
 
 @pytest.fixture
@@ -76,6 +70,29 @@ def test_conditions_on_others_are_pushed_down_and_those_on_floats_are_not(
     assert "ReadSchema: struct<n:bigint>" in plan_of(frame.select("n"))
 
 
+@BOTH_SESSIONS
+def test_settings_of_the_session_change_no_old_times(spark: Any, log: TxnLog, path: str) -> None:
+    """Spark's LEGACY takes times before 1582 for those of another calendar: 1200-01-01 would be 1199-12-25."""
+    schema = pa.schema(
+        [("day", pa.date32()), ("at", pa.timestamp("us", "UTC")), ("local", pa.timestamp("us"))]
+    )
+    days = (datetime.date(1200, 1, 1) - datetime.date(1970, 1, 1)).days
+    micros = days * 86_400_000_000
+    log.create_topic("old", schema)
+    append(log, "old", {0: [pa.table([[days], [micros], [micros]], schema=schema)]})
+    name = "spark.sql.parquet.datetimeRebaseModeInRead"
+    spark.conf.set(name, "LEGACY")
+    try:
+        frame = read_table(spark, path, "old", native_bytes_min=0)
+        assert "FileScan parquet" in plan_of(frame)
+        same_rows(frame, log.read("old").read_all())
+        assert frame.selectExpr("string(day)", "string(local)").collect() == [
+            ("1200-01-01", "1200-01-01 00:00:00")
+        ]
+    finally:
+        spark.conf.unset(name)
+
+
 def test_settings_of_the_session_drop_no_rows(spark: Any, log: TxnLog, path: str) -> None:
     log.create_topic("numbers", NUMBERS)
     append(log, "numbers", {0: [numbers(0, 5_000)]})
@@ -115,7 +132,7 @@ def test_rows_are_there_once_though_files_are_replaced_before_they_are_read(
         append(log, "numbers", {0: [numbers(0, count)], 1: [numbers(count, 2 * count)]})
     columns = ["n", *META]
     expected = log.read("numbers", columns=columns).read_all()
-    plan = plan_table(spark, path, "numbers", columns=columns, native_bytes_min=4_000)
+    plan = plan_table(spark, path, "numbers", columns=columns, native_bytes_min=4_000, driver_bytes_max=0)
     assert plan.division.native_amount.files == 3
     assert sum(map(len, plan.division.rest.values())) == 6
     frame = plan.frame()
@@ -144,6 +161,105 @@ def test_topics_are_read_at_one_entry(spark: Any, log: TxnLog, path: str) -> Non
     assert found["left"].columns == ["n"]
     now = read_tables(spark, path, ["left", "right"], native_bytes_min=0)
     assert {name: frame.count() for name, frame in now.items()} == {"left": 9, "right": 5}
+
+
+def commit_after_the_pin(monkeypatch: pytest.MonkeyPatch, commit: Callable[[], object]) -> None:
+    """Let a commit fall behind each pin of a read, and be seen by the log that plans."""
+
+    def pinned(planning: TxnLog, options: Any) -> Pin:
+        found = pin_read(planning, options)
+        commit()
+        planning.refresh()
+        return found
+
+    monkeypatch.setattr("spark_datasource.native.table.pin_read", pinned)
+
+
+@pytest.mark.parametrize(
+    "ways", [{}, {"native_bytes_min": 0}, {"driver_bytes_max": 0}], ids=["driver", "native", "source"]
+)
+def test_a_commit_between_the_plans_of_two_topics_is_in_neither(
+    spark: Any, log: TxnLog, path: str, monkeypatch: pytest.MonkeyPatch, ways: dict[str, int]
+) -> None:
+    for topic in ("left", "right"):
+        log.create_topic(topic, NUMBERS)
+
+    def both(first: int) -> None:
+        producer = Transactions(log, "both")
+        for topic in ("left", "right"):
+            producer.send(topic, {0: [numbers(first, first + 5)]})
+        producer.end(Outcome.COMMIT)
+
+    both(0)
+    commit_after_the_pin(monkeypatch, lambda: both(5))
+    found = read_tables(spark, path, ["left", "right"], **ways)
+    assert {name: sorted(row.n for row in frame.collect()) for name, frame in found.items()} == {
+        "left": [0, 1, 2, 3, 4],
+        "right": [0, 1, 2, 3, 4],
+    }
+    assert log.read("left").read_all().num_rows == 10
+
+
+@pytest.mark.parametrize("native_bytes_min", [0, 2**30])
+def test_a_commit_after_the_pin_is_not_told_by_compacted_files(
+    spark: Any, log: TxnLog, path: str, monkeypatch: pytest.MonkeyPatch, native_bytes_min: int
+) -> None:
+    """Rows that were open when the read was pinned have no commit entry in it, though the file that has them by now stores one."""
+    log.create_topic("numbers", NUMBERS)
+    append(log, "numbers", {0: [numbers(0, 5)]})
+    producer = Transactions(log, "tx")
+    producer.send("numbers", {0: [numbers(5, 10)]})
+
+    def commit() -> None:
+        producer.end(Outcome.COMMIT)
+        log.maintain("seal")
+        log.compact("numbers", min_lag_ms=0)
+
+    commit_after_the_pin(monkeypatch, commit)
+    columns = ["n", "_commit_entry"]
+    plan = plan_table(
+        spark,
+        path,
+        "numbers",
+        columns=columns,
+        isolation="read_uncommitted",
+        native_bytes_min=native_bytes_min,
+    )
+    assert plan.division.native_amount.rows == (0 if native_bytes_min else 10)
+    found = {row.n: row["_commit_entry"] for row in plan.frame().collect()}
+    assert sorted(found) == list(range(10))
+    assert [n for n, entry in found.items() if entry is None] == [5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("ways", [{}, {"driver_bytes_max": 0}], ids=["driver", "source"])
+def test_unsealed_files_at_the_edges_give_only_what_is_in_the_range(
+    spark: Any, log: TxnLog, path: str, ways: dict[str, int]
+) -> None:
+    log.create_topic("numbers", NUMBERS, partitions=2)
+    for first in range(0, 40, 10):
+        append(log, "numbers", {0: [numbers(first, first + 10)], 1: [numbers(first, first + 10)]})
+    columns = ["n", *META]
+    bounds: dict[str, Any] = {"start": {0: 3, 1: 12}, "end": {0: 38, 1: 33}}
+    frame = read_table(spark, path, "numbers", columns=columns, native_bytes_min=0, **bounds, **ways)
+    assert "FileScan parquet" in plan_of(frame)
+    assert ("txnlog_rest" in plan_of(frame)) is bool(ways)
+    same_rows(frame, log.read("numbers", columns=columns, **bounds).read_all())
+
+
+@BOTH_SESSIONS
+def test_the_plan_of_a_mixed_topic_says_which_rows_go_which_way(spark: Any, log: TxnLog, path: str) -> None:
+    log.create_topic("numbers", NUMBERS)
+    append(log, "numbers", {0: [numbers(0, 500)]})
+    append(log, "numbers", {0: [numbers(500, 505)]})
+    size = max(file.stat().st_size for file in Path(path).glob("numbers-*/data/*.parquet"))
+    ways = {"native_bytes_min": size}
+    text = plan_of(read_table(spark, path, "numbers", **ways))
+    assert text.count("FileScan parquet") == 1
+    assert text.count("LocalTableScan") == 1
+    assert "txnlog_rest" not in text
+    text = plan_of(read_table(spark, path, "numbers", **ways, driver_bytes_max=0))
+    assert text.count("FileScan parquet") == 1
+    assert text.count("BatchScan txnlog_rest") == 1
 
 
 @BOTH_SESSIONS
@@ -179,7 +295,8 @@ def test_a_topic_without_rows_has_its_columns(
 
 
 @pytest.mark.parametrize(
-    ("name", "is_native"), [("a b%20c#d", True), ("k=v", True), ("with[ab]", False), ("with*", False)]
+    ("name", "is_native"),
+    [("a b%20c#d", True), ("k=v", True), ("n=7", True), ("with[ab]", False), ("with*", False)],
 )
 def test_roots_with_strange_names(spark: Any, tmp_path: Path, name: str, is_native: bool) -> None:
     with TxnLog.create(tmp_path / name / "log") as log:
@@ -260,7 +377,7 @@ def test_a_description_says_what_goes_which_way(spark: Any, log: TxnLog, path: s
     producer.end(Outcome.COMMIT)
     text = describe(spark, path, "numbers", native_bytes_min=0, start={0: 2})
     assert "natively, by Spark's Parquet reader: 1 files, 2 rows" in text
-    assert "by the DataSource: 1 files, 3 rows" in text
+    assert "read by the driver when it plans: 1 files, 3 rows" in text
     assert f"{Reason.PARTLY}: 1 files, 3 rows" in text
     assert "neither page headers nor footers" in text
     assert f"{Reason.OFF}: 2 files" in describe(spark, path, "numbers", native=False, native_bytes_min=0)
@@ -278,6 +395,8 @@ def test_errors_name_what_is_wrong(spark: Any, log: TxnLog, path: str) -> None:
         read_table(None, path, "numbers")  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="native_bytes_min is 'x'"):
         read_table(spark, path, "numbers", native_bytes_min="x")
+    with pytest.raises(InvalidInputError, match="driver_bytes_max is -1, not a number of bytes from 0"):
+        read_table(spark, path, "numbers", driver_bytes_max=-1)
     with pytest.raises(
         InvalidInputError, match="there is no parameter 'sorted_by', expected one of columns, "
     ):

@@ -31,7 +31,10 @@ def test_rows_and_offsets_are_those_of_python(spark: Any, log: TxnLog, path: str
     columns = ["n", "text", *META]
     expected = log.read("numbers", columns=columns).read_all()
     same_rows(read_table(spark, path, "numbers", columns=columns, native_bytes_min=0), expected)
-    same_rows(read_table(spark, path, "numbers", columns=columns), expected)
+    for driver_bytes_max in (0, 2**20):
+        same_rows(
+            read_table(spark, path, "numbers", columns=columns, driver_bytes_max=driver_bytes_max), expected
+        )
     same_rows(
         read_table(spark, path, "numbers", columns=columns, native_bytes_min=0, start={0: 7}),
         log.read("numbers", columns=columns, start={0: 7}).read_all(),
@@ -90,7 +93,7 @@ def test_random_histories(spark: Any, log: TxnLog, path: str, seed: int) -> None
         # Between the smallest and the largest file both ways are used, and ranges of the rest lie between native files.
         sizes = sorted(file.record.size for file in plan.division.native)
         middle = sizes[len(sizes) // 2] if sizes else 0
-        same_rows(
-            read_table(spark, path, "all", columns=columns, native_bytes_min=middle, **options), expected
-        )
+        for driver_bytes_max in (0, 2**22):
+            ways = {"native_bytes_min": middle, "driver_bytes_max": driver_bytes_max}
+            same_rows(read_table(spark, path, "all", columns=columns, **ways, **options), expected)
     assert any(natively)
