@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from spark_datasource.native.table import plan_table, plan_tables
+from txnformat.arguments import listed
 from txnformat.errors import NotFoundError
 from txnformat.types import IsolationLevel
 
@@ -90,7 +91,7 @@ def read_tables(
     options
         ``native``, ``native_bytes_min``, ``driver_bytes_max`` and ``storage_options``, as of :func:`read_table`, which also says what is raised.
     """
-    wanted = topics if isinstance(topics, Mapping) else dict.fromkeys(topics)
+    wanted = topics if isinstance(topics, Mapping) else dict.fromkeys(listed("topics", topics))
     plans = plan_tables(
         spark,
         root,

@@ -113,11 +113,21 @@ def _only(
     ]
     if len(found) == 1 and found[0][0].order is Order.OFFSET:
         return found[0]
-    what = f"{len(found)} sources" if len(found) != 1 else "a source with order commit"
+    names = sorted({one.name for offset in offsets.values() for one in offset.topics.values()})
+    if not found:
+        what, hint = (
+            "no source that reads",
+            f"the batch has rows of {', '.join(names[:20]) or 'no topic'}: check the name",
+        )
+    else:
+        what = (
+            f"{len(found)} sources that read" if len(found) > 1 else "a source with order commit that reads"
+        )
+        hint = "use the DataFrame that foreachBatch hands over"
     raise InvalidInputError(
-        f"the batch has {what} that read the topic, expected one, with order offset",
+        f"the batch has {what} the topic, expected one, with order offset",
         kind="invalid-checkpoint",
-        hint="use the DataFrame that foreachBatch hands over",
+        hint=hint,
         path=place,
         batch=batch_id,
         topic=topic,

@@ -45,6 +45,7 @@ from spark_datasource.read.splits import TopicRead
 from spark_datasource.schema import Projection, spark_schema
 from spark_datasource.worker.logs import absolute, open_log
 from spark_datasource.write.transaction_settings import place_problems
+from txnformat.arguments import problems_of_columns
 from txnformat.core.state import LogState
 from txnformat.errors import ConflictError, InvalidInputError, StorageError
 from txnformat.file_urls import unescaped
@@ -268,6 +269,7 @@ def plan_tables(
         for name in given
         if name not in known
     ]
+    problems += _problems_of_choice(topics, given.get("start"), given.get("end"))
     bytes_min, driver_max = given.get("native_bytes_min"), given.get("driver_bytes_max", DRIVER_BYTES_MAX)
     problems += [
         f"{name} is {value!r:.100}, not a number of bytes from 0"
@@ -308,6 +310,20 @@ def plan_tables(
         plan = _planned(spark, log, wanted, pin, pinned, native=native, bytes_min=bytes_min)
         found[pinned.name] = replace(plan, driver_bytes_max=driver_max if native else 0)
     return [found[name] for name in topics]
+
+
+def _problems_of_choice(topics: Mapping[str, Any], start: object, end: object) -> list[str]:
+    """Return what is wrong with columns and ranges."""
+    found = [] if topics else ["topics is empty: name at least one"]
+    for columns in topics.values():
+        found += [] if columns is None else problems_of_columns(columns)
+    for name, given in (("start", start), ("end", end)):
+        offsets = list(given.values()) if isinstance(given, Mapping) else [given]
+        if given is not None and any(type(offset) is not int for offset in offsets):
+            found.append(
+                f"{name} is {given!r:.100}, neither an offset nor a mapping of partitions to offsets, such as {{0: 10}}"
+            )
+    return list(dict.fromkeys(found))
 
 
 def _spec(given: Any, default: int) -> StartOrEnd:
@@ -474,5 +490,7 @@ def _sum(division: Division) -> tuple[int, int, int]:
 
 
 def _amount(amount: tuple[int, int, int]) -> str:
-    files, rows, size = amount
-    return f"{files:,} files, {rows:,} rows, {size:,} bytes"
+    return ", ".join(
+        f"{number:,} {what}{'s' * (number != 1)}"
+        for number, what in zip(amount, ("file", "row", "byte"), strict=True)
+    )

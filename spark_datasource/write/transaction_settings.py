@@ -32,7 +32,8 @@ def place_problems(spark: Any, root: object) -> list[str]:
     if not (hasattr(spark, "createDataFrame") and hasattr(spark, "conf")):
         problems.append(f"spark is {repr_of(spark, 100)}, not a SparkSession")
     if not isinstance(root, str | os.PathLike) or not os.fspath(root):
-        problems.append(f"root is {repr_of(root, 100)}, not the path or URL of a log")
+        way_out = ": pass its url" if isinstance(getattr(root, "url", None), str) else ""
+        problems.append(f"root is {repr_of(root, 100)}, not the path or URL of a log{way_out}")
     return problems
 
 

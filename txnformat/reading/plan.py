@@ -342,7 +342,7 @@ def _check_partitions(
         raise NotFoundError(
             "no such partition",
             kind="unknown-partition",
-            hint=f"the topic has {topic.shown_partitions}",
+            hint=f"{'partitions are whole numbers; ' if odd else ''}the topic has {topic.shown_partitions}",
             topic=topic.name,
             partitions=unknown,
         )

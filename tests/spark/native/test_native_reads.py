@@ -376,9 +376,9 @@ def test_a_description_says_what_goes_which_way(spark: Any, log: TxnLog, path: s
     producer.send("numbers", {0: [numbers(5, 7)]})
     producer.end(Outcome.COMMIT)
     text = describe(spark, path, "numbers", native_bytes_min=0, start={0: 2})
-    assert "natively, by Spark's Parquet reader: 1 files, 2 rows" in text
-    assert "read by the driver when it plans: 1 files, 3 rows" in text
-    assert f"{Reason.PARTLY}: 1 files, 3 rows" in text
+    assert "natively, by Spark's Parquet reader: 1 file, 2 rows" in text
+    assert "read by the driver when it plans: 1 file, 3 rows" in text
+    assert f"{Reason.PARTLY}: 1 file, 3 rows" in text
     assert "neither page headers nor footers" in text
     assert f"{Reason.OFF}: 2 files" in describe(spark, path, "numbers", native=False, native_bytes_min=0)
 
@@ -401,6 +401,24 @@ def test_errors_name_what_is_wrong(spark: Any, log: TxnLog, path: str) -> None:
         InvalidInputError, match="there is no parameter 'sorted_by', expected one of columns, "
     ):
         read_table(spark, path, "numbers", sorted_by=["n"])
+    for wrong, told in (
+        ({"columns": "n,_offset"}, "columns is 'n,_offset', not a list of names"),
+        ({"columns": []}, "columns is empty: name at least one"),
+        ({"start": '{"0": 3}'}, "start is .*, neither an offset nor a mapping"),
+        ({"end": {0: "3"}}, "end is .*, neither an offset nor a mapping"),
+        ({"start": True}, "start is True, neither"),
+    ):
+        with pytest.raises(InvalidInputError, match=told) as refused:
+            read_table(spark, path, "numbers", **wrong)
+        assert refused.value.kind == "invalid-table"
+    with pytest.raises(NotFoundError, match="partitions are whole numbers"):
+        read_table(spark, path, "numbers", start={"0": 3})
+    with pytest.raises(InvalidInputError, match="topics is 'numbers', not a list of names"):
+        read_tables(spark, path, "numbers")
+    with pytest.raises(InvalidInputError, match="topics is empty: name at least one"):
+        read_tables(spark, path, [])
+    with pytest.raises(InvalidInputError, match="not the path or URL of a log: pass its url"):
+        read_table(spark, log, "numbers")  # type: ignore[arg-type]
     plan = plan_table(spark, path, "numbers", native_bytes_min=0)
     for file in Path(path).glob("numbers-*/data/*.parquet"):
         file.unlink()

@@ -97,9 +97,9 @@ def test_what_is_not_small_goes_through_the_data_source(
 ) -> None:
     log.create_topic("numbers", NUMBERS)
     append(log, "numbers", {0: [numbers(0, 10)]})
-    assert "read by the driver when it plans: 1 files, 10 rows" in describe(spark, path, "numbers")
+    assert "read by the driver when it plans: 1 file, 10 rows" in describe(spark, path, "numbers")
     assert "LocalTableScan" in plan_of(read_table(spark, path, "numbers"))
-    assert "by the DataSource: 1 files, 10 rows" in describe(spark, path, "numbers", **options)
+    assert "by the DataSource: 1 file, 10 rows" in describe(spark, path, "numbers", **options)
     frame = read_table(spark, path, "numbers", **options)
     assert "LocalTableScan" not in plan_of(frame)
     assert frame.count() == 10
