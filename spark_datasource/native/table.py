@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -24,6 +24,7 @@ from spark_datasource.native.columns import (
     spark_types,
 )
 from spark_datasource.native.division import Division, Reason, WholeFile, divide
+from spark_datasource.native.parameters import TableOptions, problems_of
 from spark_datasource.native.positions import (
     BATCHES_MAX,
     BATCHES_PER_FILE_MAX,
@@ -45,20 +46,18 @@ from spark_datasource.read.splits import TopicRead
 from spark_datasource.schema import Projection, spark_schema
 from spark_datasource.worker.logs import absolute, open_log
 from spark_datasource.write.transaction_settings import place_problems
-from txnformat.arguments import problems_of_columns
 from txnformat.core.state import LogState
 from txnformat.errors import ConflictError, InvalidInputError, StorageError
 from txnformat.file_urls import unescaped
 from txnformat.log import TxnLog
 from txnformat.predicates.tree import Predicate
 from txnformat.protocol.cuts import check_version_options
-from txnformat.reading.plan import OffsetSpec, ReadPlan, plan_filter
+from txnformat.reading.plan import ReadPlan, plan_filter
 from txnformat.reading.resolving import on_newest
 from txnformat.reading.rows import METADATA_FIELDS
 from txnformat.reading.stored_rows import STORED_FIELDS, stored_schema
 from txnformat.store.base import is_encrypted
 from txnformat.store.open import check_options, is_remote
-from txnformat.types import IsolationLevel
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,7 +65,6 @@ if TYPE_CHECKING:
 __all__ = [
     "NATIVE_BYTES_MIN",
     "NATIVE_BYTES_MIN_AT_HAND",
-    "TableOptions",
     "TablePlan",
     "plan_table",
     "plan_tables",
@@ -215,21 +213,6 @@ class TablePlan:
         return "\n".join(lines)
 
 
-class TableOptions(TypedDict, total=False):
-    """Parameters of a read of tables; see :func:`txnlog.spark.read_table`."""
-
-    isolation: str | IsolationLevel | None
-    start: OffsetSpec
-    end: OffsetSpec
-    version_as_of: int | None
-    timestamp_as_of: Any
-    where: str | None
-    native: bool
-    native_bytes_min: int | None
-    driver_bytes_max: int
-    storage_options: Mapping[str, str] | None
-
-
 def plan_table(
     spark: SparkSession,
     root: str | os.PathLike[str],
@@ -262,25 +245,11 @@ def plan_tables(
     **given: Unpack[TableOptions],
 ) -> list[TablePlan]:
     """Plan reads of several topics at one entry; ``topics`` has the columns of each."""
-    problems = place_problems(spark, root)
-    known = TableOptions.__annotations__
-    problems += [
-        f"there is no parameter {name!r:.100}, expected one of columns, {', '.join(known)}"
-        for name in given
-        if name not in known
-    ]
-    problems += _problems_of_choice(topics, given.get("start"), given.get("end"))
-    bytes_min, driver_max = given.get("native_bytes_min"), given.get("driver_bytes_max", DRIVER_BYTES_MAX)
-    problems += [
-        f"{name} is {value!r:.100}, not a number of bytes from 0"
-        for name, value in (
-            ("native_bytes_min", 0 if bytes_min is None else bytes_min),
-            ("driver_bytes_max", driver_max),
-        )
-        if type(value) is not int or value < 0
-    ]
+    problems = place_problems(spark, root) + problems_of(topics, given)
     if problems:
         raise InvalidInputError(problems, kind="invalid-table")
+    driver_max = given.get("driver_bytes_max", DRIVER_BYTES_MAX)
+    bytes_min = given.get("native_bytes_min")
     check_spark(spark)
     storage_options = given.get("storage_options")
     check_options(storage_options)
@@ -310,20 +279,6 @@ def plan_tables(
         plan = _planned(spark, log, wanted, pin, pinned, native=native, bytes_min=bytes_min)
         found[pinned.name] = replace(plan, driver_bytes_max=driver_max if native else 0)
     return [found[name] for name in topics]
-
-
-def _problems_of_choice(topics: Mapping[str, Any], start: object, end: object) -> list[str]:
-    """Return what is wrong with columns and ranges."""
-    found = [] if topics else ["topics is empty: name at least one"]
-    for columns in topics.values():
-        found += [] if columns is None else problems_of_columns(columns)
-    for name, given in (("start", start), ("end", end)):
-        offsets = list(given.values()) if isinstance(given, Mapping) else [given]
-        if given is not None and any(type(offset) is not int for offset in offsets):
-            found.append(
-                f"{name} is {given!r:.100}, neither an offset nor a mapping of partitions to offsets, such as {{0: 10}}"
-            )
-    return list(dict.fromkeys(found))
 
 
 def _spec(given: Any, default: int) -> StartOrEnd:

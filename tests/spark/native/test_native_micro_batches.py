@@ -59,7 +59,10 @@ def test_micro_batches_have_the_rows_that_spark_hands_over(
     with pytest.raises(NotFoundError, match="has no such batch") as unknown:
         micro_batch(spark, checkpoint, last + 1, path, "numbers")
     assert unknown.value.kind == "unknown-batch"
-    with pytest.raises(InvalidInputError, match="no source that reads the topic.*the batch has rows of numbers: check the name"):
+    with pytest.raises(
+        InvalidInputError,
+        match=r"no source that reads the topic.*the batch has rows of numbers: check the name",
+    ):
         micro_batch(spark, checkpoint, last, path, "texts")
     with pytest.raises(InvalidInputError, match="start is given") as given:
         micro_batch(spark, checkpoint, -1, path, "numbers", start=1)

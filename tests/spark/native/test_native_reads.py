@@ -407,12 +407,11 @@ def test_errors_name_what_is_wrong(spark: Any, log: TxnLog, path: str) -> None:
         ({"start": '{"0": 3}'}, "start is .*, neither an offset nor a mapping"),
         ({"end": {0: "3"}}, "end is .*, neither an offset nor a mapping"),
         ({"start": True}, "start is True, neither"),
+        ({"start": {"0": 3}}, "start is .*, neither an offset nor a mapping of partitions"),
     ):
         with pytest.raises(InvalidInputError, match=told) as refused:
             read_table(spark, path, "numbers", **wrong)
         assert refused.value.kind == "invalid-table"
-    with pytest.raises(NotFoundError, match="partitions are whole numbers"):
-        read_table(spark, path, "numbers", start={"0": 3})
     with pytest.raises(InvalidInputError, match="topics is 'numbers', not a list of names"):
         read_tables(spark, path, "numbers")
     with pytest.raises(InvalidInputError, match="topics is empty: name at least one"):
