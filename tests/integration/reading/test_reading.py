@@ -176,6 +176,11 @@ def test_names_that_are_not_there(root: Path) -> None:
     assert error.values["topics"] == ["t"]
     _kind(NotFoundError, "unknown-partition", lambda: log.read("t", partitions=[0, 1]))
     _kind(NotFoundError, "unknown-partition", lambda: log.read("t", start={1: 0}))
+    for partitions in ({"partitions": ["0"]}, {"start": {"0": 0}}):
+        with pytest.raises(
+            NotFoundError, match="partitions are whole numbers; the topic has one partition, 0"
+        ):
+            log.read("t", **partitions)
     unknown = _kind(InvalidInputError, "unknown-column", lambda: log.read("t", columns=["m", "n", "o"]))
     assert len(unknown.problems) == 2
     _kind(InvalidInputError, "unknown-isolation-level", lambda: log.read("t", isolation="serializable"))
