@@ -60,7 +60,13 @@ def deltalake_tables(
     with needing("deltalake", "txnlog.published.deltalake_tables", extra="delta"):
         from deltalake import DeltaTable
 
-    found = _tables(log, entry, format, "deltalake_tables", iceberg=False)
+    if format == "iceberg":
+        raise InvalidInputError(
+            "format is 'iceberg', which deltalake does not read",
+            kind="unknown-view-format",
+            hint="call iceberg_tables, or pass 'delta' or 'delta-offsets'",
+        )
+    found = _tables(log, entry, format, "deltalake_tables")
     options = None if storage_options is None else dict(storage_options)
     return {
         topic: DeltaTable(table.path.removeprefix("file://"), version=table.version, storage_options=options)
@@ -99,7 +105,7 @@ def iceberg_tables(
     with needing("pyiceberg", "txnlog.published.iceberg_tables", extra="iceberg"):
         from pyiceberg.table import StaticTable
 
-    found = _tables(log, entry, "iceberg", "iceberg_tables", iceberg=True)
+    found = _tables(log, entry, "iceberg", "iceberg_tables")
     return {
         topic: StaticTable.from_metadata(table.metadata, properties=dict(properties or {}))
         for topic, table in found.items()
@@ -136,7 +142,7 @@ def spark_tables(
     InvalidInputError
         Kind ``unknown-view-format``, ``not-a-log``; ``missing-runtime``: this Spark has no source for the format.
     """
-    found = _tables(log, entry, format, "spark_tables", iceberg=format == "iceberg")
+    found = _tables(log, entry, format, "spark_tables")
     if format == "iceberg":
         return {
             topic: _loaded(spark.read.format("iceberg"), table.metadata, ICEBERG_PACKAGE)
@@ -166,16 +172,8 @@ def _loaded(reader: Any, url: str, package: str) -> Any:
     )
 
 
-def _tables(
-    log: TxnLog, entry: int | None, format_: str, call: str, *, iceberg: bool
-) -> dict[str, ViewTable]:
+def _tables(log: TxnLog, entry: int | None, format_: str, call: str) -> dict[str, ViewTable]:
     check_log(log, call)
-    if format_ == "iceberg" and not iceberg:
-        raise InvalidInputError(
-            "format is 'iceberg', which deltalake does not read",
-            kind="unknown-view-format",
-            hint="call iceberg_tables, or pass 'delta' or 'delta-offsets'",
-        )
     return log.published_tables(entry, format_)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txnformat.segments.footer_shape import Physical, leaf_count, shape_of
+from txnformat.segments.footer_shape import leaf_count, shape_of
 
 __all__ = ["DICTIONARY_ROWS_MIN", "SAMPLE_ROWS", "columns_that_repeat", "columns_without_bounds"]
 
@@ -65,21 +65,30 @@ def columns_without_bounds(table: pa.Table) -> frozenset[int]:
     frozenset of int
         Places of the columns among all Parquet columns of the schema, from 0. Values in structs, lists and maps count like others.
     """
-    leaves = shape_of(table.schema).leaves
     found = set()
     first = 0
     for column in table.columns:
-        behind = first + leaf_count(column.type)
-        if any(leaves[place].physical in _FLOATS for place in range(first, behind)):
+        if _has_floats(
+            column.type
+        ):  # the shape of the schema would tell, too, but it is not at hand for each of many topics
             for chunk in column.chunks:
                 for place, values in enumerate(_leaves(chunk), first):
-                    if leaves[place].physical in _FLOATS and _misleads(values):
+                    if _is_float(values.type) and _misleads(values):
                         found.add(place)
-        first = behind
+        first += leaf_count(column.type)
     return frozenset(found)
 
 
-_FLOATS = (Physical.FLOAT, Physical.DOUBLE)
+def _is_float(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_float64(type_) or pa.types.is_float32(type_))
+
+
+def _has_floats(type_: pa.DataType) -> bool:
+    if isinstance(type_, pa.BaseExtensionType):
+        type_ = type_.storage_type
+    return _is_float(type_) or any(_has_floats(type_.field(place).type) for place in range(type_.num_fields))
+
+
 _NEGATIVE_ZERO = {4: (np.int32, -(1 << 31)), 8: (np.int64, -(1 << 63))}
 """The whole numbers of as many bytes as a float has, and the one with the bits of -0.0."""
 
