@@ -1,4 +1,7 @@
-"""TxnLog: a log as users hold it."""
+"""TxnLog: a log as users hold it.
+
+What few programs call is imported by the call: Spark starts a Python process for each step of a query, and each of them imports this module.
+"""
 
 from __future__ import annotations
 
@@ -11,45 +14,19 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import pyarrow as pa
 
 from txnformat import keys
-from txnformat.admin.compaction import (
-    CompactedTopic,
-    CompactionProgress,
-    compact,
-)
-from txnformat.admin.compaction.cleaning import dirty_ratio
-from txnformat.admin.describe import (
-    LogDescription,
-    PartitionOffsets,
-    TransactionOutcome,
-    describe_log,
-    known_outcome,
-    partition_offsets,
-)
-from txnformat.admin.erasure.call import ErasureReport, abandon, erase
-from txnformat.admin.erasure.certificate import look as look_at_erasures
-from txnformat.admin.erasure.status import ErasureStatus, statuses
-from txnformat.admin.garbage import VacuumReport
 from txnformat.admin.groups import Groups
-from txnformat.admin.history import HistoryEntry, read_history
-from txnformat.admin.maintenance import MaintenanceReport, maintain
-from txnformat.admin.metrics import LogMetrics, measure
-from txnformat.admin.prepared import PreparedTransaction, end_prepared
-from txnformat.admin.publishing.call import checked_format, publish
-from txnformat.admin.publishing.reports import DELTA, KnownTables, PublishReport
+from txnformat.admin.publishing.reports import DELTA, KnownTables
 from txnformat.admin.subscriptions import Subscriptions
-from txnformat.admin.topics import TopicDeletion, delete_topic
 from txnformat.admin.transactions import Transactions
-from txnformat.admin.trimming import DeletedRecords, delete_records
-from txnformat.admin.truncation import OLDER_THAN, TruncationReport, checked_age_ms, truncate
-from txnformat.admin.vacuum import GRACE, vacuum
 from txnformat.arguments import check_flags
 from txnformat.client.committer import Committer
 from txnformat.client.create import begin_log, check_max_timeout, create_format
 from txnformat.clock import Clock, Ids, Instant, SystemClock, SystemIds
 from txnformat.core.intents import ChangeLog, EnableFeatures
+from txnformat.core.lifecycle.truncation import OLDER_THAN
+from txnformat.core.lifecycle.vacuum import GRACE
 from txnformat.core.operations import CreateTopic
 from txnformat.core.state import COLUMNS, EMBEDDING, LIFECYCLE, LogState, TopicState
-from txnformat.core.topics.cleanup import keeps_latest
 from txnformat.core.topics.creation import check_same_topic, new_topic
 from txnformat.core.topics.evolution import as_change
 from txnformat.errors import ConflictError, InvalidInputError, NotFoundError, repr_of
@@ -61,12 +38,24 @@ from txnformat.reading.sealed import SidecarCache
 from txnformat.store.base import ObjectStore, rotate_key
 from txnformat.store.open import Location, as_store, check_store
 from txnformat.types import Outcome
-from txnformat.verify.log import verify_log
-from txnformat.verify.report import Progress, VerifyReport
-from txnformat.views.manifests import ViewTable, newest_manifest, view_tables
 
 if TYPE_CHECKING:
+    from txnformat.admin.compaction import CompactedTopic, CompactionProgress
+    from txnformat.admin.describe import LogDescription, PartitionOffsets, TransactionOutcome
+    from txnformat.admin.erasure.call import ErasureReport
+    from txnformat.admin.erasure.status import ErasureStatus
+    from txnformat.admin.garbage import VacuumReport
+    from txnformat.admin.history import HistoryEntry
+    from txnformat.admin.maintenance import MaintenanceReport
+    from txnformat.admin.metrics import LogMetrics
+    from txnformat.admin.prepared import PreparedTransaction
+    from txnformat.admin.publishing.reports import PublishReport
+    from txnformat.admin.topics import TopicDeletion
+    from txnformat.admin.trimming import DeletedRecords
+    from txnformat.admin.truncation import TruncationReport
     from txnformat.looking.timeline import Timeline
+    from txnformat.verify.report import Progress, VerifyReport
+    from txnformat.views.manifests import ViewTable
 
 __all__ = ["TxnLog", "check_log"]
 
@@ -368,6 +357,8 @@ class TxnLog(LogReads):
         -----
         Requests: 1 entry; none if the log has the setting already.
         """
+        from txnformat.admin.truncation import checked_age_ms
+
         age_ms = -1 if truncate_older_than is None else checked_age_ms(truncate_older_than)
         state = self.refresh()
         if state.truncate_older_than_ms != age_ms:
@@ -440,6 +431,8 @@ class TxnLog(LogReads):
         retention time, those of segment lists, 1 GET for each segment that goes and 1 entry for each topic. Any number of
         processes may do this at the same time. A dry run makes GETs and LISTs alone, as many as the tasks.
         """
+        from txnformat.admin.maintenance import maintain
+
         self.refresh()
         return maintain(
             self.committer, self.sidecars, tasks, self._last_done, truncate_older_than, self._tables, dry_run
@@ -532,6 +525,8 @@ class TxnLog(LogReads):
         The partitions move in one entry. Readers that have planned before go on. Requests: those of a seal where what goes is
         not sealed yet, 1 GET for each sealed segment in which a removed record is, and 1 entry; 1 entry more where ``force`` ends transactions.
         """
+        from txnformat.admin.trimming import delete_records
+
         check_flags(dry_run=dry_run)
         return delete_records(self.committer, self.sidecars, topic, offsets, dry_run=dry_run, force=force)
 
@@ -567,6 +562,8 @@ class TxnLog(LogReads):
         Requests: 1 entry. Files stay until a vacuum deletes them. Producers, consumers, subscriptions and queries of the topic stop with an
         error of kind ``topic-gone``, also if a topic of the same name is there by then; a read that was planned before goes on.
         """
+        from txnformat.admin.topics import delete_topic
+
         return delete_topic(self.committer, name, force, dry_run=dry_run)
 
     def vacuum(
@@ -614,6 +611,8 @@ class TxnLog(LogReads):
         Requests: a listing of the root, 1 entry, 1 GET for each object of the segment lists and each sealed segment, and 1 DELETE for each object. May run
         in several places at once.
         """
+        from txnformat.admin.vacuum import vacuum
+
         return vacuum(
             self.committer,
             grace,
@@ -661,6 +660,8 @@ class TxnLog(LogReads):
         Requests: 3 LISTs, 1 HEAD for a boundary, those of a time (:func:`~txnformat.protocol.cuts.cut_at`); if anything goes 2 GETs of snapshots, 1 GET for each entry after the
         older one, 1 GET for each hundred entries that go and 1 DELETE for each of them. May run in several places at once.
         """
+        from txnformat.admin.truncation import truncate
+
         return truncate(self.committer, older_than, dry_run=dry_run, progress=progress)
 
     def compact(
@@ -714,6 +715,8 @@ class TxnLog(LogReads):
         files stay, for readers that have planned before. Memory: a row group of 16 MiB, and one plan. Requests: those of a read
         of what is compacted; for each 128 MiB one upload, a ``.runs``, the segment lists that change, and 1 entry.
         """
+        from txnformat.admin.compaction import compact
+
         check_flags(dry_run=dry_run)
         return compact(
             self.committer,
@@ -778,6 +781,8 @@ class TxnLog(LogReads):
         What can be sealed is sealed first. Offsets stay: a removed record leaves a gap. Versions below the newest commit of a removed record can be read no more.
         Memory: a row group of 16 MiB, and the keys of the topic's files. Requests: of each file of the topic the columns of the condition; of each file with matching rows those of a compaction.
         """
+        from txnformat.admin.erasure.call import erase
+
         return erase(
             self.committer,
             self.sidecars,
@@ -815,6 +820,8 @@ class TxnLog(LogReads):
         InvalidInputError
             Kind ``invalid-requested-by``.
         """
+        from txnformat.admin.erasure.call import abandon
+
         return abandon(self.committer, erasure_id, requested_by=requested_by)
 
     def erasures(self, *, look: bool = False) -> list[ErasureStatus]:
@@ -829,23 +836,26 @@ class TxnLog(LogReads):
         -----
         Requests: 1 GET when nothing is new. With a look for which an erasure is due: 1 LIST for each 1,000 objects, and those of a vacuum's look for what is in use.
         """
+        from txnformat.admin.erasure.certificate import look as look_at_erasures
+        from txnformat.admin.erasure.status import statuses
+
         check_flags(look=look)
         return look_at_erasures(self.committer) if look else statuses(self.refresh())
 
     def offsets(self, topic: str) -> list[PartitionOffsets]:
         """Return earliest offset, last stable offset and log end of each partition, as of now."""
+        from txnformat.admin.describe import partition_offsets
+
         state = self.refresh()
         return partition_offsets(state, state.topic(topic))
 
     def describe(self) -> LogDescription:
         """Return what is in the log: topics, partitions, transactional ids, groups, what holds which partition back. Requests: 1 LIST; of a topic that is compacted by key, those of its segment lists."""
+        from txnformat.admin.compaction.cleaning import dirty_ratios
+        from txnformat.admin.describe import describe_log
+
         state = self.refresh()
-        ratios = {
-            topic.topic_id: dirty_ratio(self.sidecars, state, topic)
-            for topic in state.topics.values()
-            if keeps_latest(topic.settings)
-        }
-        boundary = self.committer.read(read_boundary())
+        ratios, boundary = dirty_ratios(self.sidecars, state), self.committer.read(read_boundary())
         return describe_log(state, self.url, self.store.store_time_ms(), ratios, boundary)
 
     def outcome(self, transactional_id: str, epoch: int) -> TransactionOutcome:
@@ -856,6 +866,8 @@ class TxnLog(LogReads):
         NotFoundError
             The log knows no such transaction.
         """
+        from txnformat.admin.describe import known_outcome
+
         return self.committer.read(known_outcome(self.refresh(), transactional_id, epoch))
 
     def commit_prepared(self, token: str | PreparedTransaction) -> TransactionOutcome:
@@ -871,10 +883,14 @@ class TxnLog(LogReads):
         InvalidInputError, NotFoundError, InvalidTransactionStateError, ProducerFencedError, CommitStateUnknownError
             See :func:`txnformat.admin.prepared.end_prepared`.
         """
+        from txnformat.admin.prepared import end_prepared
+
         return end_prepared(self.committer, token, Outcome.COMMIT)
 
     def abort_prepared(self, token: str | PreparedTransaction) -> TransactionOutcome:
         """Abort a prepared transaction; otherwise as :meth:`commit_prepared`."""
+        from txnformat.admin.prepared import end_prepared
+
         return end_prepared(self.committer, token, Outcome.ABORT)
 
     def publish(
@@ -921,6 +937,8 @@ class TxnLog(LogReads):
         Requests, apart from following and sealing: of Delta 1 LIST and 1 conditional PUT for each topic, and 1 conditional PUT; 1 in 50 versions has a checkpoint, which needs 5 more.
         Of Iceberg 1 LIST, 3 conditional PUTs and 1 PUT for each topic with new files, and 1 conditional PUT.
         """
+        from txnformat.admin.publishing.call import publish
+
         return publish(
             self.committer, self.sidecars, self._tables, topics or None, format_=format, rebuild=rebuild
         )
@@ -946,6 +964,9 @@ class TxnLog(LogReads):
         InvalidInputError
             Kind ``unknown-view-format``.
         """
+        from txnformat.admin.publishing.call import checked_format
+        from txnformat.views.manifests import newest_manifest, view_tables
+
         return view_tables(self.committer.read(newest_manifest(entry, checked_format(format))), self.url)
 
     def history(self, limit: int | None = None, start: int | None = None) -> Iterator[HistoryEntry]:
@@ -965,6 +986,8 @@ class TxnLog(LogReads):
         CorruptDataError
             An entry is missing, or not the one that the next one follows.
         """
+        from txnformat.admin.history import read_history
+
         return read_history(self.refresh(), self.committer.read, limit=limit, start=start)
 
     def timeline(
@@ -1015,6 +1038,8 @@ class TxnLog(LogReads):
 
     def metrics(self) -> LogMetrics:
         """Return measures of the log as it is now, and of this process's commits. Requests: 1 GET when nothing is new."""
+        from txnformat.admin.metrics import measure
+
         state = self.refresh()
         return measure(state, self.url, self.store.store_time_ms(), self.committer.counter.counts)
 
@@ -1035,6 +1060,8 @@ class TxnLog(LogReads):
         NotFoundError, StorageError
             There is no log; or the store cannot even be listed.
         """
+        from txnformat.verify.log import verify_log
+
         return verify_log(self.store, deep=deep, progress=progress, clock=self.committer.clock)
 
     def close(self) -> None:

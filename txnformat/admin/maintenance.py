@@ -24,7 +24,6 @@ from txnformat.admin.subscriptions import LiftedMark, LiftedMarks, lift_marks
 from txnformat.admin.topics import DamagedTopic, attempt
 from txnformat.admin.trimming import DeletedRecords
 from txnformat.admin.truncation import (
-    OLDER_THAN,
     Act,
     TruncatedKind,
     TruncationReport,
@@ -38,6 +37,7 @@ from txnformat.client.committer import Committer
 from txnformat.clock import Clock, Instant, waited_ms
 from txnformat.core.intents import EndTransaction
 from txnformat.core.lifecycle.features import check_maintenance, check_removal
+from txnformat.core.lifecycle.truncation import OLDER_THAN
 from txnformat.core.operations import Expire, Seal
 from txnformat.core.state import LIFECYCLE, LogState
 from txnformat.core.topics.cleanup import keeps_latest

@@ -26,7 +26,7 @@ from txnformat.client.committer import Committer
 from txnformat.core.lifecycle.features import check_removal
 from txnformat.core.lifecycle.truncation import (
     BOUNDARY_AGE_MS_MIN,
-    ENTRY_AGE_MS_MIN,
+    OLDER_THAN,
     AllowedBoundary,
     allowed_boundary,
     lacks_snapshots,
@@ -46,8 +46,6 @@ from txnformat.verify.report import Progress
 from txnformat.verify.requests import Requests
 
 __all__ = [
-    "OLDER_THAN",
-    "OLDER_THAN_MIN",
     "Act",
     "TruncatedKind",
     "TruncationReport",
@@ -57,9 +55,6 @@ __all__ = [
     "write_needed_snapshots",
 ]
 
-OLDER_THAN_MIN = datetime.timedelta(milliseconds=ENTRY_AGE_MS_MIN)
-"""The shortest age at which entries go; also the default."""
-OLDER_THAN = OLDER_THAN_MIN
 EXAMPLES_MAX = 5
 ATTEMPTS = 5
 """How often a run looks anew because another one has deleted what it was reading."""
@@ -145,9 +140,9 @@ def truncate(
 
 def checked_age_ms(older_than: object) -> int:
     """Return an age of entries in milliseconds. Raises InvalidInputError of kind ``invalid-age``."""
-    if not isinstance(older_than, datetime.timedelta) or older_than < OLDER_THAN_MIN:
+    if not isinstance(older_than, datetime.timedelta) or older_than < OLDER_THAN:
         raise InvalidInputError(
-            f"{_age(older_than)} is not an age at which entries go: it is at least {OLDER_THAN_MIN.days} days",
+            f"{_age(older_than)} is not an age at which entries go: it is at least {OLDER_THAN.days} days",
             kind="invalid-age",
             hint="use 30 days, for example: timedelta(days=30) in Python, 30d on the command line; younger entries stay, for clients that have no news for so long",
         )

@@ -25,7 +25,7 @@ from txnformat.client.committer import Committer
 from txnformat.core.entry import sha256_hex
 from txnformat.core.intents import MarkVacuum
 from txnformat.core.lifecycle.features import check_removal
-from txnformat.core.lifecycle.vacuum import GRACE_MS_MIN
+from txnformat.core.lifecycle.vacuum import GRACE, GRACE_MIN
 from txnformat.core.state import LogState
 from txnformat.core.wire.small_documents import (
     CONDEMNED_KEYS_MAX,
@@ -48,12 +48,7 @@ from txnformat.verify.report import Progress
 from txnformat.verify.requests import Requests
 from txnformat.verify.spool import Spool
 
-__all__ = ["GRACE", "GRACE_MIN", "vacuum"]
-
-GRACE = datetime.timedelta(days=7)
-"""How long readers may go on by what they have planned, and writers may take from an upload to its commit."""
-GRACE_MIN = datetime.timedelta(milliseconds=GRACE_MS_MIN)
-"""A shorter grace needs consent: jobs that run for longer lose what they read and write. Writers look for news four times in this time."""
+__all__ = ["vacuum"]
 
 logger = logging.getLogger("txnlog")
 

@@ -29,7 +29,7 @@ from txnformat.reading.replacing import is_overtaken, is_there
 from txnformat.reading.sealed import SidecarCache
 from txnformat.types import OffsetRange, TopicPartition
 
-__all__ = ["Cleaned", "Cleaner", "dirty_ratio"]
+__all__ = ["Cleaned", "Cleaner", "dirty_ratios"]
 
 MAP_BYTES = 128 * 2**20
 """Size of the map of keys, as Kafka's ``log.cleaner.dedupe.buffer.size``; with more keys there are more passes."""
@@ -192,8 +192,16 @@ class Cleaner:
         return True
 
 
-def dirty_ratio(sidecars: SidecarCache, state: LogState, topic: TopicState) -> float:
-    """Return the largest fraction of a partition's listed bytes whose keys were not compared with later ones. Requests: those of the segment lists that are not kept."""
+def dirty_ratios(sidecars: SidecarCache, state: LogState) -> dict[str, float]:
+    """Return, by id of each topic that is compacted by key, the largest fraction of a partition's listed bytes whose keys were not compared with later ones.
+
+    Requests: those of the segment lists that are not kept.
+    """
+    topics = (topic for topic in state.topics.values() if keeps_latest(topic.settings))
+    return {topic.topic_id: _dirtiest(sidecars, state, topic) for topic in topics}
+
+
+def _dirtiest(sidecars: SidecarCache, state: LogState, topic: TopicState) -> float:
     ratios = []
     for number in range(topic.partitions):
         key = TopicPartition(topic.topic_id, number)

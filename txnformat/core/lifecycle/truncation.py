@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from txnformat.core.wire.bundle import bundle_first
 __all__ = [
     "BOUNDARY_AGE_MS_MIN",
     "ENTRY_AGE_MS_MIN",
+    "OLDER_THAN",
     "AllowedBoundary",
     "LimitedBy",
     "allowed_boundary",
@@ -20,6 +22,8 @@ __all__ = [
 
 ENTRY_AGE_MS_MIN = 7 * 24 * 3_600_000
 """Entries that are not older than this stay, whatever a user asks for: so long may a writer sleep, or a reader go without news, and not notice."""
+OLDER_THAN = datetime.timedelta(milliseconds=ENTRY_AGE_MS_MIN)
+"""The shortest age at which entries go; also the default."""
 BOUNDARY_AGE_MS_MIN = 3_600_000
 """So long a boundary must have been there before anything below it is deleted. It is 60 times the age at which a view stops to prove anything."""
 

@@ -6,6 +6,7 @@ below the floor of the last mark, ``decide`` and the fold refuse to name anythin
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
@@ -20,6 +21,8 @@ from txnformat.errors import ConflictError, UploadExpiredError
 from txnformat.types import ObjectRecord
 
 __all__ = [
+    "GRACE",
+    "GRACE_MIN",
     "GRACE_MS_MIN",
     "check_born",
     "check_named",
@@ -28,8 +31,12 @@ __all__ = [
     "named_objects",
 ]
 
+GRACE = datetime.timedelta(days=7)
+"""How long readers may go on by what they have planned, and writers may take from an upload to its commit."""
 GRACE_MS_MIN = 2 * 3_600_000
 """Shortest grace of a vacuum without consent to a shorter one: producers may take an hour and a half from what they know to a commit."""
+GRACE_MIN = datetime.timedelta(milliseconds=GRACE_MS_MIN)
+"""The same; writers look for news four times in this time."""
 
 
 def named_objects(op: Operation) -> Iterator[str]:
