@@ -9,11 +9,12 @@ import os
 from collections.abc import Hashable, Sequence
 from typing import TypeVar
 
-__all__ = ["IS_FULL", "rounds", "telling"]
+__all__ = ["IS_FULL", "rounds", "spread", "telling"]
 
 IS_FULL = os.environ.get("TXNLOG_ROUNDS") == "full" or os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 
 Rounds = TypeVar("Rounds")
+One = TypeVar("One")
 
 
 def rounds(short: Rounds, full: Rounds) -> Rounds:
@@ -31,3 +32,11 @@ def telling(kinds: Sequence[Hashable]) -> list[int]:
     """
     first = {kind: place for place, kind in reversed([*enumerate(kinds)])}
     return sorted({*first.values(), *range(len(kinds))[-1:]})
+
+
+def spread(all_of_them: Sequence[One], most: int) -> list[One]:
+    """Return at most so many of them, evenly spread, in their order: the first and the last are among them. ``most``: 2 or more."""
+    last = len(all_of_them) - 1
+    if last < most:
+        return [*all_of_them]
+    return [all_of_them[number * last // (most - 1)] for number in range(most)]

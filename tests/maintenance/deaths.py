@@ -12,13 +12,15 @@ from tests.integration.upkeep.truncation_world import entries_in
 from tests.maintenance.ledger import Ledger
 from tests.maintenance.tasks import TASKS, Task, world_of
 from tests.maintenance.world import ISOLATIONS, World
-from tests.rounds import telling
+from tests.rounds import spread, telling
 from txnformat.store.requests import RequestKind
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore, SimulatedCrash
 
 __all__ = ["WRITES", "Watched", "deaths", "die", "examine", "is_between", "kinds_of", "requests_of"]
 
 WRITES = (RequestKind.CREATE, RequestKind.PUT, RequestKind.OPEN_WRITE, RequestKind.DELETE)
+STATES_MAX = 5
+"""Of a task, in a short round."""
 SEED = 1
 """Of the process that dies: it does the same in each run, so that a store that was examined need not be examined again."""
 
@@ -64,22 +66,22 @@ def die(task: Task, world: World, number: int, kind: FaultKind) -> World:
 def deaths(name: str, *, full: bool) -> int:
     """Let a process die before each request of a task, and after each that changes something; examine what each has left, and return the number of requests.
 
-    After a read is before the next request. ``full``: else only at the first request of each kind, and the last of all, if the task is a large one.
+    After a read is before the next request. ``full``: else the process dies only at the first request of each kind, and the last of all, and of what that has left STATES_MAX are examined.
     """
     task, world = TASKS[name], world_of(name)
     requests = requests_of(task, world)
-    places = range(len(requests)) if full or not task.is_large else telling(kinds_of(requests))
-    examined: set[bytes] = set()
-    for number in places:
+    left: dict[bytes, World] = {}
+    for number in range(len(requests)) if full else telling(kinds_of(requests)):
         kills = [FaultKind.CRASH_BEFORE]
         if requests[number][0] in WRITES:
             kills.append(FaultKind.CRASH_AFTER)
         for kind in kills:
-            left = die(task, world, number, kind)
-            if left.fingerprint() not in examined:
-                examined.add(left.fingerprint())
-                for in_use in (False, True) if full else (len(examined) % 2 == 0,):
-                    examine(task, left.copied(), in_use=in_use)
+            dead = die(task, world, number, kind)
+            left.setdefault(dead.fingerprint(), dead)
+    states = [*left.values()]
+    for number, state in enumerate(states if full else spread(states, STATES_MAX)):
+        for in_use in (False, True) if full else (number % 2 == 1,):
+            examine(task, state.copied(), in_use=in_use)
     return len(requests)
 
 

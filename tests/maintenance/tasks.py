@@ -50,8 +50,6 @@ class Task:
     """Seconds between them."""
     repeats: bool = False
     """Each run does something."""
-    is_large: bool = False
-    """It makes so many requests that ``make test`` takes the telling ones; ``make campaigns`` takes all."""
 
 
 def _seal_small(world: World) -> None:
@@ -324,16 +322,15 @@ def _are_published(world: World) -> None:
 
 
 TASKS: dict[str, Task] = {
-    "publish": Task(lambda log: log.publish(), _publish_before, done=_is_published, runs=2, is_large=True),
+    "publish": Task(lambda log: log.publish(), _publish_before, done=_is_published, runs=2),
     "publish as Iceberg": Task(
         lambda log: log.publish(format="iceberg"),
         _publish_before,
         done=_is_published_as_iceberg,
         runs=2,
-        is_large=True,
     ),
     "publish by settings": Task(
-        lambda log: log.maintain("publish"), _publish_before, done=_are_published, runs=2, is_large=True
+        lambda log: log.maintain("publish"), _publish_before, done=_are_published, runs=2
     ),
     "timeouts": Task(lambda log: log.maintain("timeouts"), _open, Ledger.abort_open),
     "seal": Task(lambda log: log.maintain("seal"), _seal_small),
@@ -355,7 +352,7 @@ TASKS: dict[str, Task] = {
     ),
     "snapshot": Task(lambda log: log.committer.write_snapshot(), repeats=True),
     "begin truncation": Task(
-        lambda log: log.truncate(), _grow, done=_is_truncated, runs=3, rest_s=HOUR_S + 1, is_large=True
+        lambda log: log.truncate(), _grow, done=_is_truncated, runs=3, rest_s=HOUR_S + 1
     ),
     "truncate a quiet log": Task(
         lambda log: log.maintain("truncate"),
@@ -363,20 +360,16 @@ TASKS: dict[str, Task] = {
         done=_is_truncated_further,
         runs=3,
         rest_s=HOUR_S + 1,
-        is_large=True,
     ),
-    "truncate": Task(
-        lambda log: log.truncate(), _ripen, done=_is_truncated, runs=2, rest_s=HOUR_S + 1, is_large=True
-    ),
+    "truncate": Task(lambda log: log.truncate(), _ripen, done=_is_truncated, runs=2, rest_s=HOUR_S + 1),
     "truncate far away": Task(
         lambda log: log.truncate(),
         _ripen_far,
         done=_is_truncated_far,
         runs=2,
         rest_s=HOUR_S + 1,
-        is_large=True,
     ),
-    "maintain": Task(lambda log: log.maintain(), _age_all, _maintained, runs=3, rest_s=HOUR_S, is_large=True),
+    "maintain": Task(lambda log: log.maintain(), _age_all, _maintained, runs=3, rest_s=HOUR_S),
 }
 """By name."""
 

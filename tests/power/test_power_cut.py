@@ -27,7 +27,7 @@ from txnlog_testing.power_cut import CutPosix, Disk
 ROOT = Path(__file__).resolve().parents[2]
 SHORT = ("creating", "transactions, deferred", "idempotent", "sealing", "hundred", "groups")
 """Scenes of the short run: transactions of the other buffers make the same system calls."""
-EVERY = rounds(11, 1)
+EVERY = rounds(17, 1)
 """Processes are killed before each call of this distance."""
 FORGOTTEN = ("takes a version", "commits what is prepared")
 

@@ -16,6 +16,7 @@ from tests.property.cut_histories import (
     read_records,
     small_pieces,
 )
+from tests.rounds import rounds
 from txnformat.core.state import LogState
 from txnformat.reading.commits import CommitWindow, committed_between, next_end
 from txnformat.reading.sealed import SidecarCache
@@ -203,7 +204,7 @@ def check_backlog(log: TxnLog, walk: Walk, random: Random) -> None:
         assert step.until == naive_end(step, entries)
 
 
-@cut_histories(examples=25)
+@cut_histories(examples=rounds(15, 25))
 def test_windows_that_follow_each_other_show_each_committed_record_once(
     random: Random, steps: int, listed_rows: int, batches_max: int
 ) -> None:

@@ -8,6 +8,7 @@ from random import Random
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from tests.rounds import rounds
 from txnformat.client.driver import Driver
 from txnformat.clock import SystemClock
 from txnformat.core.assemble import assemble
@@ -141,7 +142,7 @@ class Overlapping:
 
 
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=rounds(15, 40), deadline=None)
 def test_a_seal_waits_for_transactions_that_began_in_one_spill_and_for_no_others(random: Random) -> None:
     world = Overlapping(random)
     for _ in range(STEPS):

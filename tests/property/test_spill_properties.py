@@ -12,6 +12,7 @@ import pytest
 from hypothesis import event
 
 from tests.property.cut_histories import TOPICS, CutHistory, any_log, cut_histories, small_pieces
+from tests.rounds import rounds
 from txnformat import keys
 from txnformat.clock import SystemClock
 from txnformat.core import fold
@@ -227,7 +228,7 @@ def eager(batches_max: int) -> Iterator[None]:
         yield
 
 
-@cut_histories(examples=25)
+@cut_histories(examples=rounds(15, 25))
 def test_what_is_spilled_reads_as_if_it_were_not(
     random: Random, steps: int, listed_rows: int, batches_max: int
 ) -> None:

@@ -25,9 +25,9 @@ ROOT = Path(__file__).resolve().parents[2]
 IS_LONG = "TXNLOG_CHUNKS" in os.environ
 CHUNKS = int(os.environ.get("TXNLOG_CHUNKS", "1"))
 """Chunks of histories, which processes of the test run share: `make simulate CHUNKS=` runs as many as it is told."""
-HISTORIES = 450 if IS_LONG else 160
+HISTORIES = 450 if IS_LONG else 80
 """Histories of a chunk. 450 are enough to meet everything in REQUIRED_HITS, with room to spare."""
-MISSED_MAX = 0 if IS_LONG else 6
+MISSED_MAX = 0 if IS_LONG else 12
 """How much of REQUIRED_HITS the short chunk of `make test` may miss: some of it happens in one history of a hundred."""
 
 pytestmark = pytest.mark.simulation

@@ -15,7 +15,10 @@ import pytest
 from tests.chaos.drivers import Cluster, Driver, cluster
 from tests.chaos.faults import Fault
 from tests.chaos.jobs import Job
+from tests.rounds import rounds
 from tests.spark.case_stream import Stream, said, when
+
+TAKEN_OVER = "[TXNLOG_STALE_INSTANCE] another run of this query has taken over"
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +33,7 @@ def spare(place: Cluster) -> Iterator[list[Driver]]:
     job = Job(log="", input="", checkpoint="", control="", waits=True)
     drivers: list[Driver] = []
     try:
-        for _ in range(4):
+        for _ in range(rounds(3, 4)):
             drivers.append(place.start(job))  # noqa: PERF401  # those that are there are ended below
         yield list(drivers)
     finally:
@@ -62,11 +65,10 @@ def wait_noted(stream: Stream, batch: int, driver: Driver) -> None:
 @pytest.mark.parametrize(
     ("point", "told"),
     [
-        ("write/last", "[TXNLOG_STALE_INSTANCE] another run of this query has taken over"),
-        ("commit/before-entry", "[TXNLOG_STALE_INSTANCE] another run of this query has taken over"),
-        ("commit/after-entry", "CONCURRENT_STREAM_LOG_UPDATE"),
+        *rounds([], [pytest.param("write/last", TAKEN_OVER, id="in its tasks")]),
+        pytest.param("commit/before-entry", TAKEN_OVER, id="before its entry"),
+        pytest.param("commit/after-entry", "CONCURRENT_STREAM_LOG_UPDATE", id="after its entry"),
     ],
-    ids=["in its tasks", "before its entry", "after its entry"],
 )
 def test_case_11_a_frozen_driver_wakes_up_beside_its_successor(
     stream: Stream, driver: Driver, point: str, told: str

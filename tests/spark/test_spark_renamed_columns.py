@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.spark.sessions import BOTH_SESSIONS
+from tests.rounds import rounds
 from txnformat.log import TxnLog
 from txnlog import Producer, compact
 from txnlog.spark import read_table
@@ -52,8 +52,16 @@ def values(frame: DataFrame) -> list[tuple[Any, ...]]:
     return sorted((tuple(row) for row in frame.collect()), key=lambda row: int(row[0]))
 
 
-@BOTH_SESSIONS
-@pytest.mark.parametrize("after", AFTER)
+@pytest.mark.parametrize(
+    ("spark", "after"),
+    [
+        ("classic", "as they are"),
+        ("classic", "sealed"),
+        ("connect", "compacted"),
+        *rounds([], [("connect", "as they are"), ("connect", "sealed"), ("classic", "compacted")]),
+    ],
+    indirect=["spark"],
+)
 def test_another_column_of_a_name_is_null_in_older_records(
     spark: SparkSession, old: TxnLog, read: Read, path: str, after: str
 ) -> None:

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.integration.clients.failing import NUMBERS
 from tests.integration.clients.failing import rows as table_of
+from tests.rounds import rounds
 from tests.spark.sessions import BOTH_SESSIONS
 from txnformat.log import TxnLog
 from txnlog import Producer
@@ -91,8 +92,15 @@ def wait_for(done: Callable[[], bool], query: Any) -> None:
         assert not query.awaitTermination(0.05), query.exception()
 
 
-@BOTH_SESSIONS
-@ORDERS
+@pytest.mark.parametrize(
+    ("spark", "order"),
+    [
+        ("classic", "commit"),
+        ("connect", "offset"),
+        *rounds([], [("classic", "offset"), ("connect", "commit")]),
+    ],
+    indirect=["spark"],
+)
 def test_available_now_reads_all_in_limited_batches_and_a_restart_goes_on(
     log: TxnLog, streams: Streams, order: str
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.killing.etl import SUMS, WINDOW, Job
 from tests.killing.outside import feed, glance, inputs, look, prepare, window_sums
 from tests.killing.workers import Nursery
+from tests.rounds import rounds
 from txnformat.persistent import replace
 from txnlog import Producer, TxnLog
 
@@ -60,7 +61,19 @@ EVERYWHERE = [
 ]
 
 
-@pytest.mark.parametrize(("point", "buffer", "embedding"), EVERYWHERE)
+SOME = [
+    one
+    for number, one in enumerate(EVERYWHERE)
+    if number % 2 == 0 or one[0] in ("commit/before-entry", "commit/after-entry")
+]
+"""What ``make test`` takes: every point, and around the entry with each buffer; ``make campaigns`` takes all."""
+
+
+def test_every_point_is_in_the_short_round() -> None:
+    assert {point for point, _, _ in SOME} == {*POINTS}
+
+
+@pytest.mark.parametrize(("point", "buffer", "embedding"), rounds(SOME, EVERYWHERE))
 def test_killed_at_a_point_both_are_there_or_neither(
     point: str, buffer: str, embedding: bool, nursery: Nursery, tmp_path: Path
 ) -> None:
