@@ -26,7 +26,7 @@ from txnlog_testing.simulator.actors import CommitStep, Protocol
 
 pytestmark = pytest.mark.simulation
 
-SEEDS = (19, 284, *range(400))
+SEEDS = (16, 4, 19, 284, *range(400))
 T = TypeVar("T")
 Group = Steps[tuple[View, Answers]]
 
