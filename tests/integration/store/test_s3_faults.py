@@ -33,7 +33,7 @@ from txnlog_testing.stores.fault_proxy import (
 )
 from txnlog_testing.stores.s3_server import S3Server, seaweedfs_server
 
-CREATES = rounds(600, 2_000)
+CREATES = rounds(1_000, 2_000)
 MUTANT_CREATES = (150, 600, 2_400)
 """Lengths of the storms that look for a broken writer: which fault meets whom hangs on how the writers interleave."""
 WAIT_SECONDS_MAX = 500
@@ -140,7 +140,7 @@ def _storm(
 def test_many_creates_under_faults_without_a_false_conflict_or_a_double_commit(
     server: S3Server,
 ) -> None:
-    with FaultProxy(server.endpoint_url, _plan(0.15)) as proxy:
+    with FaultProxy(server.endpoint_url, _plan(0.25)) as proxy:
         reports, problems = _storm(server, proxy, CREATES)
         counts = proxy.counts
     done = [report for report in reports if report.answer == "done"]
