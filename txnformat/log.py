@@ -1,6 +1,6 @@
 """TxnLog: a log as users hold it.
 
-What few programs call is imported by the call: Spark starts a Python process for each step of a query, and each of them imports this module.
+A method imports the code that few programs call: Spark starts a Python process for each step of a query, and each of them imports this module.
 """
 
 from __future__ import annotations
