@@ -16,11 +16,11 @@ from typing import Any, ClassVar
 from urllib.parse import unquote
 
 from txnformat.errors import InvalidInputError, StorageError
-from txnformat.store.cloud.errors import Words
 from txnformat.store.cloud.options import CloudOptions, check_environment, is_name
 from txnformat.store.cloud.store import CloudStore, Root
 from txnformat.store.cloud.urls import path_of
 from txnformat.store.options import own_value
+from txnformat.store.remote.answers import Words
 
 __all__ = ["AzureOptions", "AzureStore"]
 
@@ -175,7 +175,6 @@ class AzureStore(CloudStore):
         "AZURE_* variables of the same names, or use a machine with a managed identity",
         rights="reading needs the role Storage Blob Data Reader, writing Storage Blob Data Contributor; a SAS rl, and rlcw",
     )
-    options_class = AzureOptions
     lists_by_scanning = True  # Azure cannot begin after a name
 
     @classmethod

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from txnformat.errors import InvalidInputError
-from txnformat.store.cloud.errors import Words
 from txnformat.store.cloud.options import CloudOptions, check_environment, is_name
 from txnformat.store.cloud.store import CloudStore, Root
 from txnformat.store.cloud.urls import path_of
+from txnformat.store.remote.answers import Words
 
 __all__ = ["GcsOptions", "GcsStore"]
 
@@ -98,7 +98,6 @@ class GcsStore(CloudStore):
         "with credentials, or use a machine with a service account",
         rights="reading needs the role Storage Object Viewer, writing Storage Object User, or storage.objects.get, list and create",
     )
-    options_class = GcsOptions
     lists_by_scanning = False
 
     @classmethod

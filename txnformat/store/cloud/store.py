@@ -17,11 +17,12 @@ from txnformat.clock import Clock, Ids, SystemClock, SystemIds, waited_ms
 from txnformat.errors import NotFoundError, StorageError
 from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo, check_range, too_large
 from txnformat.store.cloud.client import LARGE_BYTES, client_for
-from txnformat.store.cloud.errors import RequestFailedError, Words, failure_of
+from txnformat.store.cloud.errors import failure_of, is_missing, name_is_taken
 from txnformat.store.cloud.options import CloudOptions
 from txnformat.store.cloud.store_time import AskedTime
 from txnformat.store.cloud.upload import CloudWriter
 from txnformat.store.object_sizes import bytes_max as object_bytes_max
+from txnformat.store.remote.answers import RequestFailedError, Words
 from txnformat.store.secrets import hide_in
 from txnformat.store.uploads import Writer
 
@@ -61,7 +62,6 @@ class CloudStore(ABC):
     """
 
     words: ClassVar[Words]
-    options_class: ClassVar[type[CloudOptions]]
     lists_by_scanning: ClassVar[bool]
     """See :func:`~txnformat.store.base.lists_by_scanning`."""
 
@@ -217,7 +217,7 @@ class CloudStore(ABC):
                 answer = self.request("create", key, send, size=len(data), repeats=False, writes=True)
             except RequestFailedError as error:
                 failure = error.failure
-                if failure.exists:
+                if name_is_taken(failure):
                     return CreateResult(CreateOutcome.EXISTS)
                 # A request that never left this machine may be sent again: only connecting is repeated here.
                 over = waited_ms(begun, self.clock.now()) >= self.options.request_timeout_s * 1000
@@ -365,7 +365,7 @@ class CloudStore(ABC):
         self.clock.sleep(wait_ms / 1000 * (0.5 + self._ids.uniform() / 2))
 
     def _check_missing(self, error: RequestFailedError) -> None:
-        if not error.failure.is_missing:
+        if not is_missing(error.failure):
             raise error.failure.error from None
 
     def _size(self, meta: Mapping[str, Any]) -> int:

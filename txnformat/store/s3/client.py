@@ -25,9 +25,9 @@ from s3fs import S3FileSystem
 
 from txnformat.forking import renewed
 from txnformat.store.options import check_bundle
+from txnformat.store.remote.answers import AnswerTooLargeError
 from txnformat.store.s3.options import S3Options, check_environment
 from txnformat.store.s3.session import (
-    AnswerTooLargeError,
     BadAnswerError,
     OnceSession,
     RedirectedError,

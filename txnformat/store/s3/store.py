@@ -21,8 +21,9 @@ from txnformat.digits import whole
 from txnformat.errors import InvalidInputError, NotFoundError, StorageError
 from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo, check_range, too_large
 from txnformat.store.object_sizes import bytes_max as object_bytes_max
+from txnformat.store.remote.answers import Failure, RequestFailedError
 from txnformat.store.s3.client import connection
-from txnformat.store.s3.errors import REQUEST_ERRORS, Failure, RequestFailedError, failure_of
+from txnformat.store.s3.errors import REQUEST_ERRORS, failure_of
 from txnformat.store.s3.options import S3Options, own_endpoint, parse_s3_options
 from txnformat.store.s3.patience import Patience
 from txnformat.store.s3.store_time import StoreTime
