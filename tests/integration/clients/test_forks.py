@@ -29,7 +29,7 @@ from txnformat.store.memory import MemoryStore
 from txnformat.store.s3 import client as s3_client
 from txnformat.store.s3.options import parse_s3_options
 from txnformat.store.s3.store import S3Store
-from txnformat.store.s3.store_time import StoreTime
+from txnformat.store.remote.store_time import StoreTime
 from txnformat.store.uploads import PART_BYTES
 from txnlog import Producer, TxnLog
 from txnlog_testing.stores.counting import CountingStore

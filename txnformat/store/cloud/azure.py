@@ -17,10 +17,11 @@ from urllib.parse import unquote
 
 from txnformat.errors import InvalidInputError, StorageError
 from txnformat.store.cloud.options import CloudOptions, check_environment, is_name
-from txnformat.store.cloud.store import CloudStore, Root
+from txnformat.store.cloud.store import CloudStore
 from txnformat.store.cloud.urls import path_of
 from txnformat.store.options import own_value
 from txnformat.store.remote.answers import Words
+from txnformat.store.remote.store import Root
 
 __all__ = ["AzureOptions", "AzureStore"]
 

@@ -14,9 +14,10 @@ from typing import Any, ClassVar
 
 from txnformat.errors import InvalidInputError
 from txnformat.store.cloud.options import CloudOptions, check_environment, is_name
-from txnformat.store.cloud.store import CloudStore, Root
+from txnformat.store.cloud.store import CloudStore
 from txnformat.store.cloud.urls import path_of
 from txnformat.store.remote.answers import Words
+from txnformat.store.remote.store import Root
 
 __all__ = ["GcsOptions", "GcsStore"]
 
