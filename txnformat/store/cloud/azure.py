@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from urllib.parse import unquote
 
 from txnformat.errors import InvalidInputError, StorageError
-from txnformat.store.cloud.options import CloudOptions, check_environment, is_name
+from txnformat.store.cloud.options import CloudOptions, is_name
 from txnformat.store.cloud.store import CloudStore
 from txnformat.store.cloud.urls import path_of
 from txnformat.store.options import own_value
@@ -129,8 +129,7 @@ class AzureOptions(CloudOptions):
     @classmethod
     def contradictions(cls, values: Mapping[str, Any]) -> list[str]:
         """See :meth:`CloudOptions.contradictions`."""
-        ways = [name for name in cls.credentials if name in values]
-        found = [f"give one of the storage options {', '.join(ways)}"] if len(ways) > 1 else []
+        found = super(AzureOptions, cls).contradictions(values)
         needing = [way for way in ("client_secret", "federated_token_file") if way in values]
         if needing and not ("tenant_id" in values and "client_id" in values):
             found.append(f"storage option {needing[0]} needs tenant_id and client_id")
@@ -232,7 +231,7 @@ class AzureStore(CloudStore):
                 store=self.url,
             )
         own = _of_environment(_ENV_ENDPOINT)
-        check_environment(self.options, own, _of_environment(_ENV_CREDENTIALS) is not None)
+        self.options.check_environment(own, _of_environment(_ENV_CREDENTIALS) is not None)
         endpoint = self.endpoint()
         if endpoint.startswith("http://"):
             client = {**client, "allow_http": True}

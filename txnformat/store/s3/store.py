@@ -25,7 +25,7 @@ from txnformat.store.remote.store import LISTED_KEYS_MAX, RemoteStore, Root
 from txnformat.store.remote.store_time import StoreTime
 from txnformat.store.s3.client import connection
 from txnformat.store.s3.errors import REQUEST_ERRORS, failure_of
-from txnformat.store.s3.options import S3Options, own_endpoint, parse_s3_options
+from txnformat.store.s3.options import S3Options, own_endpoint
 from txnformat.store.s3.patience import Patience
 from txnformat.store.s3.upload import S3Writer, checksum
 from txnformat.store.secrets import hide_in
@@ -67,7 +67,7 @@ class S3Store(RemoteStore):
     @classmethod
     def read(cls, location: str, options: Mapping[str, str]) -> tuple[Root, S3Options]:
         """See :meth:`RemoteStore.read`."""
-        return _parse(location), parse_s3_options(options)
+        return _parse(location), S3Options.parse(options)
 
     def _setup(self, root: Root, options: S3Options, clock: Clock | None, ids: Ids | None) -> None:
         super()._setup(root, options, clock, ids)
