@@ -7,7 +7,7 @@
 * ``encrypted``: a store in front of any other, which encrypts what it is given.
 * ``wrapped`` is the base of stores in front of others, ``patient`` repeats their reads.
 * ``probe`` tries whether a store keeps its promise of one winner; ``requests`` and ``object_sizes`` classify keys; ``uploads`` is shared by all streamed uploads.
-* ``age``, ``versions``, ``unfinished`` and ``secrets``: times of objects, old versions, uploads that never ended, masked texts.
+* ``unfinished`` and ``secrets``: uploads that never ended, masked texts.
 
 A store knows keys and bytes, and nothing of what they mean.
 

@@ -109,7 +109,7 @@ class CloudStore(RemoteStore):
         return None if found is None else ObjectInfo(key, self._size(found))
 
     def created_ms(self, key: str) -> int | None:
-        """See :func:`~txnformat.store.age.created_ms`."""
+        """See :func:`~txnformat.store.base.created_ms`."""
         found = self._meta(key)
         return None if found is None else int(found["last_modified"].timestamp() * 1000)
 

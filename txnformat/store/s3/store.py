@@ -131,7 +131,7 @@ class S3Store(RemoteStore):
         return None if answer is None else ObjectInfo(key, self._size(answer, "ContentLength"))
 
     def created_ms(self, key: str) -> int | None:
-        """See :func:`~txnformat.store.age.created_ms`."""
+        """See :func:`~txnformat.store.base.created_ms`."""
         answer = self._headers(key)
         return None if answer is None else int(self.field(answer, "LastModified").timestamp() * 1000)
 
