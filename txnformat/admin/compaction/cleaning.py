@@ -21,7 +21,6 @@ from txnformat.core.sealing.segment_list import SegmentPart
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.topics.cleanup import KeyPolicy, keeps_latest
 from txnformat.errors import NotFoundError
-from txnformat.field_types import INT64_MAX
 from txnformat.keys import is_runs_key
 from txnformat.reading.compacting import Source, Written, write_together
 from txnformat.reading.latest import Latest, Look
@@ -267,17 +266,9 @@ def _ratio(parts: Sequence[SegmentPart], clean_end: int) -> float:
 
 def _log_ms(sidecars: SidecarCache, key: TopicPartition, part: SegmentPart) -> tuple[int, int]:
     """Return the log times of a part's first and last append. Requests: 1 GET, none when it is kept."""
-    index = sidecars.index(part.record.index)
-    if index.is_compacted:
-        runs = index.runs_of(key.partition, part.range)
-        return int(runs["min_log_ms"].min(initial=INT64_MAX)), int(runs["max_log_ms"].max(initial=0))
-    times = index.partition(key.partition)["timestamp_ms"]
-    return int(times.min(initial=INT64_MAX)), int(times.max(initial=0))
+    return sidecars.index(part.record.index).log_times(key.partition, part.range)
 
 
 def _commit_entry(sidecars: SidecarCache, key: TopicPartition, part: SegmentPart) -> int:
     """Return the largest entry that committed a record of a part; -1: none did. Requests: 1 GET, none when it is kept."""
-    index = sidecars.index(part.record.index)
-    if index.is_compacted:
-        return int(index.runs_of(key.partition, part.range)["max_commit_entry"].max(initial=-1))
-    return int(index.partition(key.partition)["commit_entry"].max(initial=-1))
+    return sidecars.index(part.record.index).newest_commit(key.partition, part.range)
