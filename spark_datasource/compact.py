@@ -18,7 +18,8 @@ from spark_datasource.worker.logs import absolute, log_with_id, open_log
 from spark_datasource.write.transaction_settings import place_problems
 from txnformat.admin import compaction
 from txnformat.admin.compaction import CompactedTopic, CompactionProgress, Groups, Writer
-from txnformat.admin.compaction.call import Compacted, KeyPasses, run_key_passes
+from txnformat.admin.compaction.call import Compacted, run_key_passes
+from txnformat.admin.compaction.cleaning import KeyPasses
 from txnformat.core.sealing.sidecar import RUN_ROW
 from txnformat.core.state import LogState, TopicState
 from txnformat.errors import InvalidInputError

@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, StructType
 
 from txnformat.columns.file_columns import FileColumns
-from txnformat.columns.variants import is_variant
+from txnformat.columns.variants import any_type, is_variant
 from txnformat.predicates.tree import And, Compare, Constant, IsIn, Node, NullTest, Op, Or, Predicate, Prefix
 
 __all__ = ["as_now", "condition", "contains_time", "guarded", "is_translated", "named", "spark_types"]
@@ -46,11 +46,7 @@ def spark_types(schema: pa.Schema) -> StructType:
 
 def contains_time(type_: pa.DataType) -> bool:
     """Return whether a type is a time of day, or has one inside."""
-    if pt.is_time(type_):
-        return True
-    return pt.is_nested(type_) and any(
-        contains_time(type_.field(number).type) for number in range(type_.num_fields)
-    )
+    return any_type(type_, pt.is_time)
 
 
 def guarded(column: Column, type_: pa.DataType) -> Column:

@@ -5,16 +5,16 @@ Settings found on the driver travel to the tasks inside the pickled reader or wr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from spark_datasource.options.hadoop import PREFIXES, HadoopSettings
 from txnformat.errors import InvalidInputError
 from txnformat.store.base import ObjectStore
 from txnformat.store.encrypted.key_client import key_source
 from txnformat.store.open import LOCAL_OPTION, REMOTE, follows_symlinks, open_store
-from txnformat.store.options import same_endpoint
+from txnformat.store.options import RemoteOptions, same_endpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,28 +55,17 @@ class Storage:
 NO_STORAGE = Storage()
 
 
-class _Rules(NamedTuple):
-    """The storage options of one kind of store."""
-
-    canonical: Callable[[Mapping[str, str]], dict[str, str]]
-    """Names in place of aliases."""
-    parse: Callable[[Mapping[str, str]], object]
-    """Raises what is wrong with them."""
-    credentials: frozenset[str]
-    """Names that say who asks."""
-
-
-def _rules(scheme: str) -> _Rules:
+def _rules(scheme: str) -> tuple[type[RemoteOptions], frozenset[str]]:
+    """Return the options of a store, and the names of those that say who asks."""
     if REMOTE[scheme] == "s3":
-        from txnformat.store.s3.options import canonical, parse_s3_options
+        from txnformat.store.s3.options import S3Options
 
-        return _Rules(canonical, parse_s3_options, _S3_CREDENTIALS)
+        return S3Options, _S3_CREDENTIALS
     from txnformat.store.cloud.azure import AzureOptions
     from txnformat.store.cloud.gcs import GcsOptions
 
     cls = AzureOptions if REMOTE[scheme] == "azure" else GcsOptions
-    ways = frozenset({*cls.credentials, "client_id", "tenant_id", "authority_host", "anon"})
-    return _Rules(cls.canonical, cls.parse, ways)
+    return cls, frozenset({*cls.credentials, "client_id", "tenant_id", "authority_host", "anon"})
 
 
 def storage_for(path: str, given: Mapping[str, str], hadoop: HadoopSettings | None) -> Storage:
@@ -88,18 +77,18 @@ def storage_for(path: str, given: Mapping[str, str], hadoop: HadoopSettings | No
     _, options = key_source(given)
     of_keys = {name.lower(): value for name, value in given.items() if name not in options}
     if scheme in REMOTE:
-        rules = _rules(scheme)
-        options = rules.canonical(options)
+        cls, credentials = _rules(scheme)
+        options = cls.canonical(options)
         below = hadoop.options(path) if hadoop is not None else {}
-        has_own = bool(below.keys() & rules.credentials - {"anon"})
-        if options.keys() & rules.credentials:
-            below = {name: value for name, value in below.items() if name not in rules.credentials}
+        has_own = bool(below.keys() & credentials - {"anon"})
+        if options.keys() & credentials:
+            below = {name: value for name, value in below.items() if name not in credentials}
         elif has_own and not same_endpoint(
             options.get("endpoint_url", below.get("endpoint_url")), below.get("endpoint_url")
         ):
             raise InvalidInputError([_FOREIGN_ENDPOINT], kind="invalid-storage-option")
         options = {**below, **options}
-        rules.parse(options)
+        cls.parse(options)
     elif {name.lower() for name in options} == {LOCAL_OPTION}:
         follows_symlinks(options)
     elif options:

@@ -217,8 +217,8 @@ VACUUM = (
     _rule(
         "files of a range that was replaced are in use for ever",
         LIVE,
-        "rows = index.runs_of(partition, live)",
-        "rows = index.runs_of(partition, OffsetRange(0, 2**62))",
+        "index.rows_from(partition, live, live.start)",
+        "index.rows_from(partition, OffsetRange(0, 2**62), 0)",
         "tests/unit/verify/test_live.py::test_the_files_of_a_range_that_was_replaced_are_not_live",
     ),
     _rule(

@@ -47,7 +47,7 @@ from txnformat.moments import as_moment_us
 from txnformat.predicates.sql import compile_where
 from txnformat.protocol.follow import empty_state, parse_hint
 from txnformat.store.memory import MemoryStore
-from txnformat.store.s3.options import parse_s3_options
+from txnformat.store.s3.options import S3Options
 from txnlog import TxnLog
 from txnlog.cli.records.columns import parse_column
 from txnlog.cli.records.file_formats import Format
@@ -207,7 +207,7 @@ def _options(data: bytes) -> None:
     value = _json(data)
     if isinstance(value, dict):
         options = {name: one if isinstance(one, str) else json.dumps(one) for name, one in value.items()}
-        for parse in (parse_read_options, parse_write_options, parse_stream_write_options, parse_s3_options):
+        for parse in (parse_read_options, parse_write_options, parse_stream_write_options, S3Options.parse):
             try:
                 parse(options)
             except TxnLogError:

@@ -58,7 +58,7 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
         "txnformat.segments.footer_shape:LISTS_RATIO_MAX",
     ),
     "objects in one listing of S3: an erasure's certificate and `txnlog verify` list the whole root, in about 0.4 kB of memory for each object": (
-        "txnformat.store.s3.store:LISTED_KEYS_MAX",
+        "txnformat.store.remote.store:LISTED_KEYS_MAX",
     ),
     "objects that a vacuum lists, which holds only some of them": (
         "txnformat.store.s3.store:LISTED_EACH_MAX",
@@ -145,7 +145,7 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     ),
     "S3: attempts of a request that may be repeated": (
         "txnformat.store.s3.store:ATTEMPTS_MAX",
-        "txnformat.store.s3.store:BACKOFF_MS_MAX",
+        "txnformat.store.remote.store:BACKOFF_MS_MAX",
     ),
     "S3, Azure, Google: part of an upload, and largest single PUT": ("txnformat.store.uploads:PART_BYTES",),
     "what a decoder needs for the lists of a row group that is written; more if a single row needs more": (

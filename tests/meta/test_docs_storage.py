@@ -11,8 +11,7 @@ from tests.meta.pages import page
 from txnformat.store.cloud.azure import AzureOptions
 from txnformat.store.cloud.gcs import GcsOptions
 from txnformat.store.open import LOCAL_OPTION, follows_symlinks
-from txnformat.store.s3 import options as s3_options
-from txnformat.store.s3.options import OPTION_NAMES, S3Options, parse_s3_options
+from txnformat.store.s3.options import S3Options
 
 TEXT = (ROOT / "docs" / "storage.md").read_text(encoding="utf-8")
 
@@ -20,15 +19,15 @@ TEXT = (ROOT / "docs" / "storage.md").read_text(encoding="utf-8")
 def test_every_storage_option_is_listed_with_its_aliases_and_default() -> None:
     (table,) = tables(section(TEXT, "## S3 in Python"))
     rows = {codes(row[0])[0]: row for row in table.rows}
-    assert tuple(rows) == OPTION_NAMES
+    assert tuple(rows) == S3Options.names()
     listed = {alias for row in table.rows for alias in codes(row[1])}
     for alias in listed:
-        assert alias in s3_options._ALIASES
-        assert alias in codes(rows[s3_options._ALIASES[alias]][1])
+        assert alias in S3Options.aliases
+        assert alias in codes(rows[S3Options.aliases[alias]][1])
     for each in fields(S3Options):
         written = codes(rows[each.name][3])
         if written and not written[0].startswith("AWS_"):
-            parsed = parse_s3_options({each.name: written[0]})
+            parsed = S3Options.parse({each.name: written[0]})
             assert getattr(parsed, each.name) == each.default, each.name
 
 
@@ -58,12 +57,10 @@ def test_the_option_of_local_disks_is_listed() -> None:
 def test_every_error_of_a_store_is_listed() -> None:
     (table,) = tables(section(page("docs/troubleshoot.md"), "## Kinds"))
     listed = {kind for row in table.rows for kind in codes(row[0])}
-    source = (ROOT / "txnformat" / "store" / "s3" / "errors.py").read_text(encoding="utf-8")
-    kinds = set(re.findall(r'_Meaning\(\s*"([a-z-]+)"', source))
-    assert "bucket-missing" in kinds
-    assert kinds <= listed
-    source = (ROOT / "txnformat" / "store" / "cloud" / "errors.py").read_text(encoding="utf-8")
-    kinds = set(re.findall(r'_Meaning = \(\s*"([a-z-]+)"', source))
+    files = ("remote/answers.py", "s3/errors.py", "cloud/errors.py")
+    source = "".join((ROOT / "txnformat" / "store" / file).read_text(encoding="utf-8") for file in files)
+    kinds = set(re.findall(r'Meaning\(\s*"([a-z-]+)"', source))
+    assert {"bucket-missing", "region-wrong", "object-missing"} <= kinds
     assert kinds - {"object-missing"} <= listed
 
 

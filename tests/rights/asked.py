@@ -15,14 +15,13 @@ from tests.maintenance.tasks import TASKS, world_of
 from tests.maintenance.world import small_lists
 from tests.model.groups import ManualClock
 from txnformat.clock import SystemIds
-from txnformat.store.base import ObjectStore
+from txnformat.store.base import ObjectStore, keeps_versions
 from txnformat.store.encrypted.key_client import KeySource
 from txnformat.store.encrypted.store import EncryptedStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.probe import probe_store
 from txnformat.store.requests import RequestKind
 from txnformat.store.unfinished import UnfinishedUpload, discard_upload, unfinished_uploads
-from txnformat.store.versions import keeps_versions
 from txnformat.store.wrapped import WrappedStore
 from txnlog import Consumer, Producer, Subscription, TxnLog
 from txnlog_testing.stores.latency import FarStore

@@ -28,12 +28,11 @@ from tests.rights.judges import AmazonRole, Call
 from txnformat.clock import SystemIds
 from txnformat.errors import StorageError, TxnLogError
 from txnformat.keys import data_key, entry_key
-from txnformat.store.base import CreateOutcome
+from txnformat.store.base import CreateOutcome, keeps_versions
 from txnformat.store.encrypted.documents import ring_key
 from txnformat.store.open import open_store
 from txnformat.store.probe import probe_store
 from txnformat.store.uploads import PART_BYTES
-from txnformat.store.versions import keeps_versions
 from txnformat.verify.log import verify_log
 from txnlog import Producer, TxnLog
 from txnlog_testing.stores.fault_proxy import FaultProxy, ProxyFault, ProxyFaultKind, Request

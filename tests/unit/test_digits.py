@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from txnformat.digits import seconds, whole
 from txnformat.errors import InvalidInputError
-from txnformat.store.s3.options import parse_s3_options
+from txnformat.store.s3.options import S3Options
 from txnlog.cli.options import Integer, IntegerRange
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +33,7 @@ def test_what_is_no_number_of_seconds(text: str) -> None:
     assert seconds(text) is None
     if text == text.strip() and text:
         with pytest.raises(InvalidInputError, match="number of seconds"):
-            parse_s3_options({"request_timeout_s": text})
+            S3Options.parse({"request_timeout_s": text})
 
 
 def test_seconds() -> None:

@@ -284,11 +284,6 @@ def _commit_entry(sidecars: SidecarCache, part: SegmentPart, key: TopicPartition
     """Return the largest entry that committed a record of a segment below an offset (exclusive); -1: none did."""
     if part.row["records"] <= part.row["aborted_records"]:
         return -1
-    index = sidecars.index(part.record.index)
-    if index.is_compacted:
-        # Of a run that the log start cuts, the largest of all its records: too late an entry loses nothing.
-        runs = index.runs_of(key.partition, part.range)
-        return int(runs["max_commit_entry"][runs["start_offset"] < end].max(initial=-1))
-    rows = index.partition(key.partition)
-    rows = rows[rows["base_offset"] < end]
-    return int(rows["commit_entry"].max()) if len(rows) else -1
+    # Of a run that the log start cuts, the largest of all its records: too late an entry loses nothing.
+    below = OffsetRange(part.range.start, min(part.range.end, end))
+    return sidecars.index(part.record.index).newest_commit(key.partition, below)

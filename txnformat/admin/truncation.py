@@ -41,7 +41,7 @@ from txnformat.protocol.follow import parse_hint
 from txnformat.protocol.snapshots import create_object, write_hint
 from txnformat.protocol.truncation import Hundred, check_hundreds, check_snapshots
 from txnformat.protocol.unembedding import topics_embedded
-from txnformat.store.age import created_ms
+from txnformat.store.base import created_ms
 from txnformat.verify.report import Progress
 from txnformat.verify.requests import Requests
 

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from txnformat.columns.arrow_sizes import OfSchema
+from txnformat.columns.variants import any_type
 from txnformat.moments import iso_date, iso_time
 
 __all__ = [
@@ -155,9 +156,7 @@ _timed_columns = OfSchema(_timed)
 
 
 def _holds_times(type_: pa.DataType) -> bool:
-    return type_.id in _BOUNDS or any(
-        _holds_times(type_.field(number).type) for number in range(type_.num_fields)
-    )
+    return any_type(type_, lambda one: one.id in _BOUNDS)
 
 
 def _is_near(array: Any, type_: pa.DataType) -> bool:

@@ -31,6 +31,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from txnformat.columns.row_values import is_exact_decimal
+from txnformat.columns.variants import any_type
 from txnformat.digits import special_float
 from txnformat.errors import InvalidInputError
 
@@ -55,11 +56,7 @@ class Binary(StrEnum):
 
 def has_decimal(type_: pa.DataType) -> bool:
     """Return whether a type holds decimals, so that JSON numbers must not become floats."""
-    if pt.is_map(type_):
-        return has_decimal(type_.key_type) or has_decimal(type_.item_type)
-    if pt.is_nested(type_):
-        return any(has_decimal(type_.field(index).type) for index in range(type_.num_fields))
-    return bool(pt.is_decimal(type_))
+    return any_type(type_, pt.is_decimal)
 
 
 # --- JSON -> column --------------------------------------------------------------------------------------------------

@@ -7,12 +7,13 @@ mark: ``pyspark.sql.pandas.types.to_arrow_type``. The bytes are Parquet's varian
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pt
 
-__all__ = ["VARIANT", "as_spark_type", "contains_variant", "has_broken_variant", "is_variant"]
+__all__ = ["VARIANT", "any_type", "as_spark_type", "contains_variant", "has_broken_variant", "is_variant"]
 
 _MARK = {b"variant": b"true"}
 
@@ -29,13 +30,16 @@ def is_variant(type_: pa.DataType) -> bool:
     )
 
 
+def any_type(type_: pa.DataType, is_wanted: Callable[[pa.DataType], bool]) -> bool:
+    """Return whether a type is wanted, or one inside it, at any depth."""
+    return is_wanted(type_) or any(
+        any_type(type_.field(index).type, is_wanted) for index in range(type_.num_fields)
+    )
+
+
 def contains_variant(type_: pa.DataType) -> bool:
     """Return whether a type is a variant or has one inside, at any depth."""
-    if is_variant(type_):
-        return True
-    return pt.is_nested(type_) and any(
-        contains_variant(type_.field(index).type) for index in range(type_.num_fields)
-    )
+    return any_type(type_, is_variant)
 
 
 def has_broken_variant(column: Any, type_: pa.DataType) -> bool:

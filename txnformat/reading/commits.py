@@ -266,13 +266,7 @@ def _open(
     for part in sidecars.segments(state, key, wanted):
         if part.row["records"] > part.row["aborted_records"]:
             segment = sidecars.index(part.record.index)
-            if segment.is_compacted:
-                rows = segment.runs_of(key.partition, part.range)
-                rows = rows[rows["end_offset"] > wanted.start]
-            else:
-                rows = segment.partition(key.partition)
-                rows = rows[rows["base_offset"] + rows["records"] > wanted.start]
-            yield _Opened(part.range, segment, rows)
+            yield _Opened(part.range, segment, segment.rows_from(key.partition, part.range, wanted.start))
 
 
 def _appended(partition: PartitionState, window: _Window) -> tuple[Rows, int]:

@@ -119,8 +119,7 @@ def _openings(sidecars: SidecarCache, sources: Sequence[Source]) -> Counter[str]
         keys_of: set[str] = set()
         for part in source.parts:
             index = sidecars.index(part.record.index)
-            number = source.key.partition
-            rows = index.runs_of(number, part.range) if index.is_compacted else index.partition(number)
+            rows = index.rows_of(source.key.partition, part.range)
             rows = rows if index.is_compacted else rows[rows["outcome"] != BatchOutcome.ABORTED]
             keys_of.update(index.files[file].key for file in set(rows["file"].tolist()))
         found.update(keys_of)

@@ -142,12 +142,7 @@ def files_of_part(
     Requests: 1 GET, none when it is kept.
     """
     index = sidecars.index(part.record.index)
-    number = key.partition
-    if index.is_compacted:
-        rows = index.runs_of(number, OffsetRange(max(part.range.start, log_start), part.range.end))
-    else:
-        rows = index.partition(number)
-        rows = rows[rows["base_offset"] + rows["records"] > log_start]
+    rows = index.rows_from(key.partition, part.range, log_start)
     for file in sorted(set(rows["file"].tolist())):
         yield FoundFile(index.files[file], index.is_compacted)
 

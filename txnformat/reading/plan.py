@@ -235,8 +235,7 @@ def _open(
     keep: Keep | None,
 ) -> Rows:
     index = sidecars.index(part.index)
-    number = part.partition
-    found = index.runs_of(number, part.range) if index.is_compacted else index.partition(number)
+    found = index.rows_of(part.partition, part.range)
     if keep is not None:
         found = found[keep(found)]
     plan = plan_runs if index.is_compacted else plan_sealed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -104,6 +104,17 @@ class SidecarCache:
             decode = partial(decode_leaf, leaf=leaf, directories=directories(state))
             parts += self._get(leaf.record, ("leaf", leaf), decode, _list_bytes).get(key, ())
         return tuple(parts)
+
+    def live_lists(self, state: LogState, key: TopicPartition) -> Iterator[list[SegmentPart]]:
+        """Yield what each segment list has of one partition above its log start, ascending. Requests: those of :meth:`listed`, when a list is reached."""
+        start = state.partition(key).log_start
+        for named in state.segment_lists:
+            yield [part for part in self.listed(named, state, key) if part.range.end > start]
+
+    def live_parts(self, state: LogState, key: TopicPartition) -> Iterator[SegmentPart]:
+        """Yield the parts of :meth:`live_lists`."""
+        for parts in self.live_lists(state, key):
+            yield from parts
 
     def table(self, named: ObjectRecord) -> Rows:
         """Return the rows of a batch table. Requests: 1 GET, none when it is kept."""

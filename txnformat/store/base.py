@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from types import TracebackType
-from typing import NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from txnformat.errors import InvalidInputError, StorageError
 
@@ -28,8 +28,11 @@ __all__ = [
     "ObjectInfo",
     "ObjectStore",
     "ObjectWriter",
+    "asked",
     "check_range",
+    "created_ms",
     "is_encrypted",
+    "keeps_versions",
     "list_each",
     "lists_by_scanning",
     "make_durable",
@@ -159,11 +162,15 @@ class ObjectStore(Protocol):
         ...
 
 
+def asked(store: ObjectStore, method: str, *arguments: Any) -> Any:
+    """Return what a method returns that a store may have; None: it has none, as those of others that know only :class:`ObjectStore`."""
+    own = getattr(store, method, None)
+    return None if own is None else own(*arguments)
+
+
 def make_durable(store: ObjectStore, keys: Sequence[str]) -> None:
     """Call the store's :meth:`ObjectStore.make_durable`; a store of others that has none is durable by itself."""
-    method = getattr(store, "make_durable", None)
-    if method is not None:
-        method(keys)
+    asked(store, "make_durable", keys)
 
 
 def list_each(store: ObjectStore, prefix: str, take: Callable[[ObjectInfo], object]) -> None:
@@ -229,6 +236,22 @@ def rotate_key(store: ObjectStore, *, master: bool) -> int:
         )
     count: int = method(master=master)
     return count
+
+
+def created_ms(store: ObjectStore, key: str) -> int | None:
+    """Return when an object was created, in the store's time, ms since the epoch; None: it is not there, or the store cannot tell.
+
+    A time that is too late is possible (a copy of the object is younger than the object); one that is before the object could be seen is not, but for
+    the time of one request. Requests: 1 HEAD.
+    """
+    found: int | None = asked(store, "created_ms", key)
+    return found
+
+
+def keeps_versions(store: ObjectStore) -> bool | None:
+    """Return whether a store keeps old versions of objects that were replaced or deleted; None: it does not say. Requests: at most 1. Raises StorageError."""
+    found: bool | None = asked(store, "keeps_versions")
+    return found
 
 
 def place_of(store: ObjectStore) -> str:

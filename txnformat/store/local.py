@@ -181,7 +181,7 @@ class LocalStore:
         return None if status is None else ObjectInfo(key, status.st_size)
 
     def created_ms(self, key: str) -> int | None:
-        """See :func:`~txnformat.store.age.created_ms`. The link that made the object visible has set its change time; its bytes may be older."""
+        """See :func:`~txnformat.store.base.created_ms`. The link that made the object visible has set its change time; its bytes may be older."""
         status = self._status(key)
         return None if status is None else max(status.st_ctime_ns, status.st_mtime_ns) // 1_000_000
 

@@ -115,7 +115,7 @@ class MemoryStore:
                 del keys[bisect_left(keys, key)]
 
     def created_ms(self, key: str) -> int | None:
-        """See :func:`~txnformat.store.age.created_ms`."""
+        """See :func:`~txnformat.store.base.created_ms`."""
         with self._lock:
             return self._created_ms.get(key)
 

@@ -15,7 +15,7 @@ from txnformat.clock import Clock
 from txnformat.errors import InvalidInputError, UnsupportedStoreError, repr_of
 from txnformat.file_urls import file_path
 from txnformat.forking import renewed
-from txnformat.store.base import ObjectStore
+from txnformat.store.base import ObjectStore, asked
 from txnformat.store.encrypted.key_client import KeySource, key_source
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
@@ -304,6 +304,5 @@ def reopening(store: ObjectStore) -> Callable[[], ObjectStore] | None:
 
     None for a store that is part of this process: in memory, wrapped, or with a clock or system calls of its own.
     """
-    method = getattr(store, "reopening", None)
-    found: Callable[[], ObjectStore] | None = None if method is None else method()
+    found: Callable[[], ObjectStore] | None = asked(store, "reopening")
     return found

@@ -6,15 +6,25 @@ import base64
 import difflib
 import re
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit
 
 from txnformat.digits import seconds
-from txnformat.errors import StorageError
+from txnformat.errors import InvalidInputError, StorageError
+from txnformat.store.secrets import CHARS_MIN, hidden, masked
 
-__all__ = ["check_bundle", "is_customer_key", "own_value", "parsed", "same_endpoint", "shown_name"]
+__all__ = [
+    "RemoteOptions",
+    "check_bundle",
+    "check_environment",
+    "is_customer_key",
+    "own_value",
+    "same_endpoint",
+    "shown_name",
+]
 
 CUSTOMER_KEY_BYTES = 32
 _NAME = re.compile(r"[A-Za-z_.\-]{1,32}")
@@ -22,7 +32,70 @@ _ENDPOINT = re.compile(r"https?://[A-Za-z0-9._\-\[\]:]+(/[A-Za-z0-9._~/\-]*)?")
 _AWS_HOST = re.compile(r"(?:.+\.)?amazonaws\.com(?:\.cn)?")
 
 
-def parsed(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteOptions:
+    """Parsed options, each a field; hashable, so that one process makes one client for equal ones."""
+
+    aliases: ClassVar[Mapping[str, str]] = {}
+    """Other names of options, in lower case."""
+    secrets: ClassVar[Sequence[str]] = ()
+    """Names of the options whose values are secret."""
+
+    def __repr__(self) -> str:
+        given = [each.name for each in fields(self) if getattr(self, each.name) != each.default]
+        return f"{type(self).__name__}({', '.join(f'{name}=…' for name in given)})"
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Return the names of the options, without aliases."""
+        return tuple(each.name for each in fields(cls))
+
+    @classmethod
+    def parse(cls, options: Mapping[Any, Any]) -> Self:
+        """Return the options that ``options`` names; the case of names does not matter.
+
+        Raises InvalidInputError of kind ``invalid-storage-option``: every problem.
+        """
+        problems: list[str] = []
+        found = _parsed(cls.names(), cls.aliases, options, problems)
+        values = {name: cls.value(name, text, problems) for name, text in found.items()}
+        problems += cls.contradictions(values)
+        if problems:
+            raise InvalidInputError(problems, kind="invalid-storage-option")
+        return cls(**values)
+
+    @classmethod
+    def canonical(cls, options: Mapping[str, str]) -> dict[str, str]:
+        """Return options under their own names in place of aliases; unknown names stay."""
+        return {cls.aliases.get(name.lower(), name.lower()): value for name, value in options.items()}
+
+    @classmethod
+    def value(cls, name: str, text: str, problems: list[str]) -> Any:
+        """Return the value that ``text`` stands for; what is wrong goes to ``problems``, without the text."""
+        if name == "anon":
+            return own_value("true-or-false", name, text, problems)
+        if name.endswith("_s"):
+            return own_value("seconds", name, text, problems)
+        return own_value(name, name, text, problems)
+
+    @classmethod
+    def contradictions(cls, values: Mapping[str, Any]) -> list[str]:
+        """Return what is wrong with the options together."""
+        return []
+
+    def secret_values(self) -> list[str | None]:
+        """Return the values that may never show."""
+        return [getattr(self, name) for name in self.secrets]
+
+    def mask(self, text: str) -> str:
+        """Return ``text`` without the credentials."""
+        for value in self.secret_values():
+            if value and len(value) >= CHARS_MIN:
+                text = hidden(text, value)
+        return masked(text)
+
+
+def _parsed(
     names: Iterable[str], aliases: Mapping[str, str], options: Mapping[Any, Any], problems: list[str]
 ) -> dict[str, str]:
     """Return the texts of options under their own names; empty ones are left out, and what is wrong goes to ``problems``."""
@@ -96,6 +169,26 @@ def shown_name(name: str) -> str:
 def same_endpoint(one: str | None, other: str | None) -> bool:
     """Return whether two endpoints are one, as far as credentials go: scheme, host and port; all of AWS are one."""
     return _origin(one) == _origin(other)
+
+
+def check_environment(
+    endpoint_url: str | None, own: str | None, has_credentials: bool, hint: str, **values: Any
+) -> None:
+    """Refuse credentials of the environment for another endpoint than the environment's own (StorageError, kind ``credentials-missing``).
+
+    ``own``: the endpoint that the environment names. Where it names none, its credentials are for any that the options name. ``has_credentials``: whether the
+    environment holds credentials, and the options name none.
+    """
+    if endpoint_url is None or not own or not has_credentials or same_endpoint(endpoint_url, own):
+        return
+    raise StorageError(
+        "the credentials of the environment belong to an endpoint other than endpoint_url, and txnlog does not "
+        "send them there",
+        kind="credentials-missing",
+        hint=hint,
+        endpoint_url=endpoint_url,
+        **values,
+    )
 
 
 def _origin(endpoint: str | None) -> tuple[str, str, int | None]:

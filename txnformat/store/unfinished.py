@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from txnformat.keys import TEMPORARY_PREFIX
-from txnformat.store.base import ObjectStore
+from txnformat.store.base import ObjectStore, asked
 from txnformat.store.beneath import Tree, nothing_there
 from txnformat.store.posix import storage_error
 
@@ -34,16 +34,13 @@ def unfinished_uploads(store: ObjectStore, before_ms: int) -> Sequence[Unfinishe
 
     Requests: 1 LIST for each 1,000.
     """
-    method = getattr(store, "unfinished_uploads", None)
-    found: Sequence[UnfinishedUpload] = () if method is None else method(before_ms)
-    return found
+    found: Sequence[UnfinishedUpload] | None = asked(store, "unfinished_uploads", before_ms)
+    return () if found is None else found
 
 
 def discard_upload(store: ObjectStore, upload: UnfinishedUpload) -> None:
     """Give back the space of an upload that :func:`unfinished_uploads` has shown; one that is gone is no error. Requests: 1."""
-    method = getattr(store, "discard_upload", None)
-    if method is not None:
-        method(upload)
+    asked(store, "discard_upload", upload)
 
 
 def temporary_files(tree: Tree, root: str, before_ms: int) -> list[UnfinishedUpload]:

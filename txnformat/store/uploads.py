@@ -9,12 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
-from txnformat.clock import Clock, waited_ms
+from txnformat.clock import waited_ms
 from txnformat.errors import StorageError
 from txnformat.forking import renew_after_fork
-from txnformat.store.base import CreateOutcome, CreateResult, ObjectWriter
+from txnformat.store.base import CreateOutcome, ObjectWriter
+from txnformat.store.remote.store import RemoteStore
 
 __all__ = [
     "CLOSE_ATTEMPTS_MAX",
@@ -119,38 +120,6 @@ def writer_ended(url: str, key: str) -> StorageError:
     return StorageError(
         "the upload has ended", kind="upload-ended", hint="open a new writer", store=url, key=key
     )
-
-
-class RemoteStore(Protocol):
-    """The calls of a store that an upload needs."""
-
-    clock: Clock
-
-    @property
-    def url(self) -> str:
-        """The root, without secrets."""
-        ...
-
-    @property
-    def options(self) -> Any:
-        """Its options, which have ``request_timeout_s``."""
-        ...
-
-    def create(self, key: str, data: bytes) -> CreateResult:
-        """Create an object, once."""
-        ...
-
-    def get(self, key: str) -> bytes | None:
-        """Return an object."""
-        ...
-
-    def pause(self, attempt: int) -> None:
-        """Wait after a failed attempt."""
-        ...
-
-    def bad_answer(self, *, key: str) -> StorageError:
-        """Return the error of a success that does not look like one."""
-        ...
 
 
 StoreT = TypeVar("StoreT", bound=RemoteStore)

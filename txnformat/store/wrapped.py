@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from txnformat.store.age import created_ms
 from txnformat.store.base import (
     CreateResult,
     ObjectInfo,
     ObjectStore,
     ObjectWriter,
+    created_ms,
     is_encrypted,
+    keeps_versions,
     list_each,
     lists_by_scanning,
     make_durable,
@@ -20,7 +21,6 @@ from txnformat.store.base import (
 )
 from txnformat.store.requests import RequestKind
 from txnformat.store.unfinished import UnfinishedUpload, discard_upload, unfinished_uploads
-from txnformat.store.versions import keeps_versions
 
 __all__ = ["WrappedStore"]
 
@@ -81,7 +81,7 @@ class WrappedStore(ObjectStore):
         return self._request(RequestKind.HEAD, key, lambda: self._inner.head(key))
 
     def created_ms(self, key: str) -> int | None:
-        """See :func:`~txnformat.store.age.created_ms`."""
+        """See :func:`~txnformat.store.base.created_ms`."""
         return self._request(RequestKind.HEAD, key, lambda: created_ms(self._inner, key))
 
     def create(self, key: str, data: bytes) -> CreateResult:
@@ -111,7 +111,7 @@ class WrappedStore(ObjectStore):
         return self._request(RequestKind.LIST, "", lambda: unfinished_uploads(self._inner, before_ms))
 
     def keeps_versions(self) -> bool | None:
-        """See :func:`~txnformat.store.versions.keeps_versions`."""
+        """See :func:`~txnformat.store.base.keeps_versions`."""
         return self._request(RequestKind.HEAD, "", lambda: keeps_versions(self._inner))
 
     def discard_upload(self, upload: UnfinishedUpload) -> None:

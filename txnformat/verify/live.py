@@ -110,12 +110,7 @@ def _in_spill(state: LogState, table: int, spilled: Spilled) -> Iterator[str]:
 def _in_index(index: SegmentIndex, partition: int, ranges: Iterable[OffsetRange]) -> Iterator[str]:
     """Yield the keys of the files that an ``.index`` or ``.runs`` names for live offsets of a partition."""
     for live in ranges:
-        if index.is_compacted:
-            rows = index.runs_of(partition, live)
-        else:
-            rows = index.partition(partition)
-            rows = rows[rows["base_offset"] + rows["records"] > live.start]
-        for number in np.unique(rows["file"]):
+        for number in np.unique(index.rows_from(partition, live, live.start)["file"]):
             yield index.files[int(number)].key
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from txnformat.columns.spark_json import JSON_NAMES, to_spark_json
-from txnformat.columns.variants import contains_variant, is_variant
+from txnformat.columns.variants import any_type, contains_variant, is_variant
 from txnformat.errors import InvalidInputError
 from txnformat.reading.stored_rows import STORED_FIELDS
 
@@ -46,7 +46,7 @@ def delta_schema(schema: pa.Schema, topic: str) -> DeltaSchema:
             topic=topic,
         )
     features = set()
-    if any(_has(field.type, _NTZ) for field in schema):
+    if any(any_type(field.type, lambda one: bool(one == _NTZ)) for field in schema):
         features.add("timestampNtz")
     if any(contains_variant(field.type) for field in schema):
         features.add("variantType")
@@ -75,9 +75,3 @@ def _problems(type_: pa.DataType, path: str, name: str) -> Iterator[str]:
         yield from _problems(type_.value_type, f"{path}.element", "element")
     else:
         yield f"column {path!r:.300} has the type {type_}, which Delta does not have"
-
-
-def _has(type_: pa.DataType, wanted: pa.DataType) -> bool:
-    if not pt.is_nested(type_):
-        return bool(type_ == wanted)
-    return any(_has(type_.field(index).type, wanted) for index in range(type_.num_fields))

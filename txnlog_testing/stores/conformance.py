@@ -22,8 +22,7 @@ from typing import ClassVar, TypeVar
 import pytest
 
 from txnformat.errors import NotFoundError, StorageError
-from txnformat.store.age import created_ms
-from txnformat.store.base import CreateOutcome, ObjectInfo, ObjectStore, list_each, make_durable
+from txnformat.store.base import CreateOutcome, ObjectInfo, ObjectStore, created_ms, list_each, make_durable
 
 __all__ = ["StoreConformance"]
 

@@ -26,10 +26,10 @@ from txnformat.store import probe
 from txnformat.store.base import ObjectStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
+from txnformat.store.remote.store_time import StoreTime
 from txnformat.store.s3 import client as s3_client
-from txnformat.store.s3.options import parse_s3_options
+from txnformat.store.s3.options import S3Options
 from txnformat.store.s3.store import S3Store
-from txnformat.store.s3.store_time import StoreTime
 from txnformat.store.uploads import PART_BYTES
 from txnlog import Producer, TxnLog
 from txnlog_testing.stores.counting import CountingStore
@@ -260,7 +260,7 @@ def test_no_lock_stays_locked_in_a_child(tmp_path: Path) -> None:
         open_module.open_store("memory://a")
         time.learn(time.now(), "Thu, 01 Jan 1970 00:00:00 GMT")
         probe.require_fit(store, SystemIds())
-        s3_client.connection(parse_s3_options({}))
+        s3_client.connection(S3Options.parse({}))
 
     with contextlib.ExitStack() as held:
         for lock in locks:

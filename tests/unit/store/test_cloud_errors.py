@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from txnformat.store.cloud.azure import AzureStore
-from txnformat.store.cloud.errors import failure_of
+from txnformat.store.cloud.errors import failure_of, name_is_taken
 
 PUT = "Error performing PUT http://h/c/a in 3ms - "
 
@@ -166,7 +166,8 @@ def test_what_an_answer_means_and_proves(text: str, kind: str, refused: bool, se
     ],
 )
 def test_which_answers_say_that_an_object_is_there(text: str, exists: bool) -> None:
-    assert failure_of(Exception(text), "create", "az://c/a", AzureStore.words).exists is exists
+    failure = failure_of(Exception(text), "create", "az://c/a", AzureStore.words)
+    assert name_is_taken(failure) is exists
 
 
 def test_credentials_that_say_themselves_that_they_are_over() -> None:

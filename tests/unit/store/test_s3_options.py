@@ -10,7 +10,7 @@ import pytest
 
 from txnformat.errors import InvalidInputError, StorageError
 from txnformat.store import open_store
-from txnformat.store.s3.options import OPTION_NAMES, S3Options, parse_s3_options
+from txnformat.store.s3.options import S3Options
 from txnformat.store.s3.store import S3Store
 
 CUSTOMER_KEY = base64.b64encode(b"k" * 32).decode()
@@ -44,7 +44,7 @@ SECRETS = {"key": "AKIA-KEY", "secret": "SECRET-VALUE", "token": "TOKEN-VALUE"}
     ],
 )
 def test_names_and_values(given: dict[str, str], expected: S3Options) -> None:
-    assert parse_s3_options(given) == expected
+    assert S3Options.parse(given) == expected
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_names_and_values(given: dict[str, str], expected: S3Options) -> None:
 )
 def test_what_is_wrong_is_said_without_the_value(given: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
-        parse_s3_options(given)
+        S3Options.parse(given)
     assert caught.value.kind == "invalid-storage-option"
     assert said in str(caught.value)
     assert "SECRET-VALUE" not in str(caught.value)
@@ -87,7 +87,7 @@ def test_what_is_wrong_is_said_without_the_value(given: dict[str, str], said: st
 
 def test_every_problem_is_told_at_once() -> None:
     with pytest.raises(InvalidInputError) as caught:
-        parse_s3_options({"regin": "a", "anon": "x", "secret": "s"})
+        S3Options.parse({"regin": "a", "anon": "x", "secret": "s"})
     assert len(caught.value.problems) == 3
 
 
@@ -115,7 +115,7 @@ def test_a_local_path_takes_no_options() -> None:
 
 
 def test_the_names_are_those_of_the_documentation() -> None:
-    assert OPTION_NAMES[:4] == ("key", "secret", "token", "profile")
+    assert S3Options.names()[:4] == ("key", "secret", "token", "profile")
 
 
 @pytest.mark.parametrize("bundle", ["nothing", "no certificate", "pipe\0"])

@@ -8,7 +8,7 @@ from email.utils import formatdate
 import pytest
 
 from txnformat.clock import Instant, SystemClock
-from txnformat.store.s3.store_time import StoreTime
+from txnformat.store.remote.store_time import StoreTime
 
 
 @dataclass

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
-from txnformat.admin.compaction.cleaning import Cleaned, Cleaner
+from txnformat.admin.compaction.cleaning import Cleaned, Cleaner, KeyPasses
 from txnformat.admin.compaction.counts import CompactedTopic, CompactionProgress, Counts
 from txnformat.admin.compaction.policy import Ages, check_arguments, is_left_alone, lag_of, target_of
 from txnformat.admin.topics import is_deleted
@@ -59,22 +58,6 @@ logger = logging.getLogger(__name__)
 Report = Callable[[CompactionProgress], None]
 Groups = Sequence[Sequence[Source]]
 """Sources that become files of their own, group by group."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyPasses:
-    """The key passes over some partitions of a topic: plain data, for another process."""
-
-    topic_id: str
-    numbers: Sequence[int]
-    """The partitions."""
-    now_ms: int
-    """Log time, or the store's if that is later."""
-    target_bytes: int
-    min_lag_ms: int
-    dry_run: bool
-    when_dirty: bool
-    """Whether to clean only partitions that the topic's settings call dirty enough."""
 
 
 Compacted = tuple[Cleaned, Counts]
@@ -249,19 +232,8 @@ class _Topic:
 
     def clean(self, passes: KeyPasses) -> Cleaned:
         """Run key passes in this process."""
-        cleaner = Cleaner(
-            self._committer,
-            self._sidecars,
-            passes.topic_id,
-            passes.now_ms,
-            passes.min_lag_ms,
-            passes.target_bytes,
-            partial(self._has_young_abort, ended_ms=passes.now_ms - passes.min_lag_ms),
-            self._replace_cleaned,
-        )
-        for number in passes.numbers:
-            cleaner.clean(number, dry_run=passes.dry_run, when_dirty=passes.when_dirty)
-        return cleaner.done
+        is_young = partial(self._has_young_abort, ended_ms=passes.now_ms - passes.min_lag_ms)
+        return Cleaner(self._committer, self._sidecars, passes, is_young, self._replace_cleaned).run()
 
     # The plan.
 
@@ -271,15 +243,9 @@ class _Topic:
     def _sources(self, state: LogState, topic: TopicState, ended_ms: int) -> Iterator[Source]:
         for number in self._numbers(topic):
             key = TopicPartition(topic.topic_id, number)
-            partition = state.partition(key)
-            if not partition.listed_end:
+            if not state.partition(key).listed_end:
                 continue
-            for named in state.segment_lists:
-                parts = [
-                    part
-                    for part in self._sidecars.listed(named, state, key)
-                    if part.range.end > partition.log_start
-                ]
+            for parts in self._sidecars.live_lists(state, key):
                 stays = [self._has_young_abort(state, key, part, ended_ms) for part in parts]
                 for settled in _between(parts, stays):
                     for _, near in groupby(settled, partial(self._ages.of_part, self._sidecars, number)):

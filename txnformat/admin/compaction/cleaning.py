@@ -21,7 +21,6 @@ from txnformat.core.sealing.segment_list import SegmentPart
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.topics.cleanup import KeyPolicy, keeps_latest
 from txnformat.errors import NotFoundError
-from txnformat.field_types import INT64_MAX
 from txnformat.keys import is_runs_key
 from txnformat.reading.compacting import Source, Written, write_together
 from txnformat.reading.latest import Latest, Look
@@ -29,7 +28,7 @@ from txnformat.reading.replacing import is_overtaken, is_there
 from txnformat.reading.sealed import SidecarCache
 from txnformat.types import OffsetRange, TopicPartition
 
-__all__ = ["Cleaned", "Cleaner", "dirty_ratios"]
+__all__ = ["Cleaned", "Cleaner", "KeyPasses", "dirty_ratios"]
 
 MAP_BYTES = 128 * 2**20
 """Size of the map of keys, as Kafka's ``log.cleaner.dedupe.buffer.size``; with more keys there are more passes."""
@@ -38,6 +37,23 @@ logger = logging.getLogger(__name__)
 
 Replace = Callable[[LogState, Source, Written, CleanedPartition], bool]
 """Puts what was written in the place of a source; returns False if the source is not there any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyPasses:
+    """The key passes over some partitions of a topic: plain data, for another process."""
+
+    topic_id: str
+    numbers: Sequence[int]
+    """The partitions."""
+    now_ms: int
+    """Log time, or the store's if that is later."""
+    target_bytes: int
+    min_lag_ms: int
+    dry_run: bool
+    """Whether only the records are counted that the first pass over a partition would remove."""
+    when_dirty: bool
+    """Whether to clean only partitions that the topic's settings call dirty enough."""
 
 
 @dataclass(slots=True)
@@ -55,49 +71,48 @@ class Cleaned:
 
 
 class Cleaner:
-    """Compacts the keys of one topic. ``is_young``: tells whether a part has records that were aborted too short a time ago."""
+    """Runs key passes. ``is_young``: tells whether a part has records that were aborted too short a time ago."""
 
     def __init__(
         self,
         committer: Committer,
         sidecars: SidecarCache,
-        topic_id: str,
-        now_ms: int,
-        min_lag_ms: int,
-        target_bytes: int,
+        passes: KeyPasses,
         is_young: Callable[[LogState, TopicPartition, SegmentPart], bool],
         replace: Replace,
     ) -> None:
         self._committer = committer
         self._sidecars = sidecars
-        self._topic_id = topic_id
-        self._now_ms = now_ms
-        self._min_lag_ms = min_lag_ms
-        self._target_bytes = target_bytes
+        self._passes = passes
         self._is_young = is_young
         self._replace = replace
         self.done = Cleaned(0.0)
 
-    def clean(self, number: int, *, dry_run: bool, when_dirty: bool) -> None:
-        """Compact the keys of a partition. ``when_dirty``: only if the topic's settings call it dirty enough. ``dry_run``: count the records that the first pass would remove."""
+    def run(self) -> Cleaned:
+        """Compact the keys of the partitions."""
+        for number in self._passes.numbers:
+            self._clean(number)
+        return self.done
+
+    def _clean(self, number: int) -> None:
         state = self._committer.state
-        topic = state.topic_of(self._topic_id, "a compaction")
-        key = TopicPartition(self._topic_id, number)
-        parts = self._below_the_cut(state, key, list(_parts(self._sidecars, state, key)))
+        topic = state.topic_of(self._passes.topic_id, "a compaction")
+        key = TopicPartition(self._passes.topic_id, number)
+        parts = self._below_the_cut(state, key, list(self._sidecars.live_parts(state, key)))
         if not parts:
             return
         ratio = _ratio(parts, _clean_end(state.partition(key)))
         self.done.dirty_ratio = max(self.done.dirty_ratio or 0.0, ratio)
         policy = KeyPolicy.of(topic.settings, topic.schema, topic.first_columns)
-        if when_dirty and not (
+        if self._passes.when_dirty and not (
             ratio > policy.dirty_ratio
             or self._is_overdue(state, key, parts, policy.max_lag_ms)
-            or _due_end(state.partition(key), policy, self._now_ms) > state.partition(key).log_start
+            or _due_end(state.partition(key), policy, self._passes.now_ms) > state.partition(key).log_start
         ):
             return
         cut = parts[-1].range.end
         seed = self._committer.ids.new().encode()
-        while self._pass(key, cut, seed, dry_run=dry_run):
+        while self._pass(key, cut, seed):
             pass
 
     def _below_the_cut(
@@ -108,7 +123,7 @@ class Cleaner:
         found: list[SegmentPart] = []
         for part in parts:
             if part.range.end > clean_end and (
-                _log_ms(self._sidecars, key, part)[1] > self._now_ms - self._min_lag_ms
+                _log_ms(self._sidecars, key, part)[1] > self._passes.now_ms - self._passes.min_lag_ms
                 or self._is_young(state, key, part)
             ):
                 break
@@ -123,25 +138,27 @@ class Cleaner:
         dirty = next((part for part in parts if part.range.end > clean_end), None)
         if dirty is None or max_lag_ms < 0:
             return False
-        return _log_ms(self._sidecars, key, dirty)[0] < self._now_ms - max_lag_ms
+        return _log_ms(self._sidecars, key, dirty)[0] < self._passes.now_ms - max_lag_ms
 
-    def _pass(self, key: TopicPartition, cut: int, seed: bytes, *, dry_run: bool) -> bool:
+    def _pass(self, key: TopicPartition, cut: int, seed: bytes) -> bool:
         """Compare the next records below the cut with all before them; return whether there are more."""
         state = self._committer.refresh()
-        topic = state.topics.get(self._topic_id)
+        topic = state.topics.get(self._passes.topic_id)
         if topic is None or not keeps_latest(topic.settings):
             return False
         partition = state.partition(key)
         policy = KeyPolicy.of(topic.settings, topic.schema, topic.first_columns)
-        due_end = _due_end(partition, policy, self._now_ms)
+        due_end = _due_end(partition, policy, self._passes.now_ms)
         begin = _clean_end(partition)
         if begin >= cut and (due_end <= partition.log_start or partition.cleaned_end > cut):
             return False
         look = Look(self._sidecars, state, topic, key, policy.tombstone_column, seed)
         latest = look.latest(OffsetRange(begin, cut), max(1, MAP_BYTES // SLOT_BYTES), due_end)
-        parts = [part for part in _parts(self._sidecars, state, key) if part.range.start < latest.end]
-        sources = list(_sources(self._sidecars, topic, key, state, parts[-1].range.end, self._target_bytes))
-        if dry_run:
+        parts = [part for part in self._sidecars.live_parts(state, key) if part.range.start < latest.end]
+        sources = list(
+            _sources(self._sidecars, topic, key, state, parts[-1].range.end, self._passes.target_bytes)
+        )
+        if self._passes.dry_run:
             for source in sources:
                 self.done.removed += latest.count(_readable(partition, source)).removed
             return False
@@ -205,7 +222,7 @@ def _dirtiest(sidecars: SidecarCache, state: LogState, topic: TopicState) -> flo
     ratios = []
     for number in range(topic.partitions):
         key = TopicPartition(topic.topic_id, number)
-        ratios.append(_ratio(list(_parts(sidecars, state, key)), _clean_end(state.partition(key))))
+        ratios.append(_ratio(list(sidecars.live_parts(state, key)), _clean_end(state.partition(key))))
     return max(ratios)
 
 
@@ -223,14 +240,6 @@ def _readable(partition: PartitionState, source: Source) -> OffsetRange:
     return OffsetRange(max(source.range.start, partition.log_start), source.range.end)
 
 
-def _parts(sidecars: SidecarCache, state: LogState, key: TopicPartition) -> Iterator[SegmentPart]:
-    """Yield the listed parts of a partition, ascending."""
-    for named in state.segment_lists:
-        for part in sidecars.listed(named, state, key):
-            if part.range.end > state.partition(key).log_start:
-                yield part
-
-
 def _sources(
     sidecars: SidecarCache,
     topic: TopicState,
@@ -241,13 +250,8 @@ def _sources(
 ) -> Iterator[Source]:
     """Yield the parts of a partition up to an offset, those together that one file gets."""
     age = partial(Ages.of(topic.settings).of_part, sidecars, key.partition)
-    for named in state.segment_lists:
-        below = [
-            part
-            for part in sidecars.listed(named, state, key)
-            if state.partition(key).log_start < part.range.end <= end
-        ]
-        for _, near in groupby(below, age):
+    for parts in sidecars.live_lists(state, key):
+        for _, near in groupby((part for part in parts if part.range.end <= end), age):
             group: list[SegmentPart] = []
             for part in near:
                 group.append(part)
@@ -275,17 +279,9 @@ def _ratio(parts: Sequence[SegmentPart], clean_end: int) -> float:
 
 def _log_ms(sidecars: SidecarCache, key: TopicPartition, part: SegmentPart) -> tuple[int, int]:
     """Return the log times of a part's first and last append. Requests: 1 GET, none when it is kept."""
-    index = sidecars.index(part.record.index)
-    if index.is_compacted:
-        runs = index.runs_of(key.partition, part.range)
-        return int(runs["min_log_ms"].min(initial=INT64_MAX)), int(runs["max_log_ms"].max(initial=0))
-    times = index.partition(key.partition)["timestamp_ms"]
-    return int(times.min(initial=INT64_MAX)), int(times.max(initial=0))
+    return sidecars.index(part.record.index).log_times(key.partition, part.range)
 
 
 def _commit_entry(sidecars: SidecarCache, key: TopicPartition, part: SegmentPart) -> int:
     """Return the largest entry that committed a record of a part; -1: none did. Requests: 1 GET, none when it is kept."""
-    index = sidecars.index(part.record.index)
-    if index.is_compacted:
-        return int(index.runs_of(key.partition, part.range)["max_commit_entry"].max(initial=-1))
-    return int(index.partition(key.partition)["commit_entry"].max(initial=-1))
+    return sidecars.index(part.record.index).newest_commit(key.partition, part.range)

@@ -94,8 +94,7 @@ class Counts:
             self.size_before += source.size
             for part in source.parts:
                 index = sidecars.index(part.record.index)
-                number = source.key.partition
-                rows = index.runs_of(number, part.range) if index.is_compacted else index.partition(number)
+                rows = index.rows_of(source.key.partition, part.range)
                 rows = rows if index.is_compacted else rows[rows["commit_entry"] >= 0]
                 for file in set(rows["file"].tolist()):
                     self.files_before[index.files[file].key] = _requests(index.files[file].size)

@@ -61,11 +61,7 @@ class Ages(NamedTuple):
         if self.by_record:
             return int(part.row["max_timestamp_ms"]) // self.span_ms
         index = sidecars.index(part.record.index)
-        if index.is_compacted:
-            times = index.runs_of(partition, part.range)["max_log_ms"]
-        else:
-            times = index.partition(partition)["timestamp_ms"]
-        return int(times.max(initial=0)) // self.span_ms
+        return index.log_times(partition, part.range)[1] // self.span_ms
 
 
 def check_arguments(

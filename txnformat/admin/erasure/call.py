@@ -221,10 +221,9 @@ def _files(sidecars: SidecarCache, state: LogState, topic: TopicState) -> list[F
     found: dict[str, FoundFile] = {}
     for number in range(topic.partitions):
         key = TopicPartition(topic.topic_id, number)
-        for named in state.segment_lists:
-            for part in sidecars.listed(named, state, key):
-                if part.range.end > (start := state.partition(key).log_start):
-                    found |= {one.record.key: one for one in files_of_part(sidecars, key, part, start)}
+        start = state.partition(key).log_start
+        for part in sidecars.live_parts(state, key):
+            found |= {one.record.key: one for one in files_of_part(sidecars, key, part, start)}
     found |= {one.record.key: one for one in unlisted_files(sidecars, state, topic)}
     return list(found.values())
 

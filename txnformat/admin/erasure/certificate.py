@@ -16,9 +16,8 @@ from txnformat.core.lifecycle.state import ErasureState
 from txnformat.core.state import EMBEDDING, LogState
 from txnformat.core.wire.bundle import BUNDLE_ENTRIES, bundle_first
 from txnformat.errors import ConflictError, NotFoundError, StorageError
-from txnformat.store.base import ObjectStore
+from txnformat.store.base import ObjectStore, keeps_versions
 from txnformat.store.unfinished import UnfinishedUpload, unfinished_uploads
-from txnformat.store.versions import keeps_versions
 from txnformat.verify.live import live_objects
 from txnformat.verify.requests import Requests
 

@@ -98,16 +98,13 @@ class Rewriting:
         """Yield the listed parts that name a file with rows that match."""
         for number in range(topic.partitions):
             key = TopicPartition(topic.topic_id, number)
-            for named in state.segment_lists:
-                for part in self._sidecars.listed(named, state, key):
-                    start = state.partition(key).log_start
-                    if part.range.end <= start:
-                        continue
-                    # All of them are read: each is known afterwards.
-                    files = files_of_part(self._sidecars, key, part, start)
-                    found = [self._matcher.is_dirty(file) for file in files]
-                    if any(found):
-                        yield Source(key, [part])
+            start = state.partition(key).log_start
+            for part in self._sidecars.live_parts(state, key):
+                # All of them are read: each is known afterwards.
+                files = files_of_part(self._sidecars, key, part, start)
+                found = [self._matcher.is_dirty(file) for file in files]
+                if any(found):
+                    yield Source(key, [part])
 
     def _rewrite(self, planned: LogState, sources: Sequence[Source]) -> None:
         # Files written now are born at a state that still has their sources: a vacuum above a replace of these finds them (rule of the specification, 5.19).

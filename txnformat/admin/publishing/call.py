@@ -382,10 +382,10 @@ def _sources(
     """Yield the parts as they are listed in a state; ``together``: those as one that follow each other in one list."""
     for key, some in groupby(parts, lambda one: one.key):
         starts = {one.part.range.start for one in some}
-        for named in state.segment_lists:
+        for listed in sidecars.live_lists(state, key):
             run: list[SegmentPart] = []
-            for part in sidecars.listed(named, state, key):
-                is_wanted = part.range.start in starts and part.range.end > state.partition(key).log_start
+            for part in listed:
+                is_wanted = part.range.start in starts
                 if is_wanted and (together or not run):
                     run.append(part)
                 elif is_wanted:

@@ -24,6 +24,7 @@ from txnformat.columns.arrow_file import decode_arrow_file, encode_arrow_file, r
 from txnformat.core.entry import difference
 from txnformat.core.transactions.abort_index import ENTRY_BYTES, AbortedTransaction, decode, encode
 from txnformat.errors import CorruptDataError, InternalError
+from txnformat.field_types import INT64_MAX
 from txnformat.persistent import Rows
 from txnformat.types import FileRecord, ObjectRecord, OffsetRange
 
@@ -179,6 +180,31 @@ class SegmentIndex:
         if self.is_compacted:
             return int(self.runs_of(number, within)["max_entry"].max(initial=-1))
         return int(self.partition(number)["entry"].max(initial=-1))
+
+    def newest_commit(self, number: int, within: OffsetRange) -> int:
+        """Return the newest entry that committed a record of one partition in a range; -1: none did. Of a run that the range cuts, all records count."""
+        if self.is_compacted:
+            return int(self.runs_of(number, within)["max_commit_entry"].max(initial=-1))
+        rows = self.partition(number)
+        return int(rows["commit_entry"][rows["base_offset"] < within.end].max(initial=-1))
+
+    def log_times(self, number: int, within: OffsetRange) -> tuple[int, int]:
+        """Return the log times of the first and the last append of one partition. ``within``: the offsets that a ``.runs`` is asked for."""
+        rows = self.rows_of(number, within)
+        names = ("min_log_ms", "max_log_ms") if self.is_compacted else ("timestamp_ms", "timestamp_ms")
+        first, last = (rows[name] for name in names)
+        return int(first.min(initial=INT64_MAX)), int(last.max(initial=0))
+
+    def rows_of(self, number: int, within: OffsetRange) -> Rows:
+        """Return the batches of one partition, or its runs in a range, ascending."""
+        return self.runs_of(number, within) if self.is_compacted else self.partition(number)
+
+    def rows_from(self, number: int, within: OffsetRange, start: int) -> Rows:
+        """Return :meth:`rows_of` without those that end at an offset or before it."""
+        rows = self.rows_of(number, within)
+        ends = rows["end_offset"] if self.is_compacted else rows["base_offset"] + rows["records"]
+        found: Rows = rows[ends > start]
+        return found
 
     def _of(self, number: int) -> Rows:
         first, last = np.searchsorted(self._rows["partition"], [number, number + 1])

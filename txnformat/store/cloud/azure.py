@@ -16,11 +16,12 @@ from typing import Any, ClassVar
 from urllib.parse import unquote
 
 from txnformat.errors import InvalidInputError, StorageError
-from txnformat.store.cloud.errors import Words
-from txnformat.store.cloud.options import CloudOptions, check_environment, is_name
-from txnformat.store.cloud.store import CloudStore, Root
+from txnformat.store.cloud.options import CloudOptions, is_name
+from txnformat.store.cloud.store import CloudStore
 from txnformat.store.cloud.urls import path_of
 from txnformat.store.options import own_value
+from txnformat.store.remote.answers import Words
+from txnformat.store.remote.store import Root
 
 __all__ = ["AzureOptions", "AzureStore"]
 
@@ -128,8 +129,7 @@ class AzureOptions(CloudOptions):
     @classmethod
     def contradictions(cls, values: Mapping[str, Any]) -> list[str]:
         """See :meth:`CloudOptions.contradictions`."""
-        ways = [name for name in cls.credentials if name in values]
-        found = [f"give one of the storage options {', '.join(ways)}"] if len(ways) > 1 else []
+        found = super(AzureOptions, cls).contradictions(values)
         needing = [way for way in ("client_secret", "federated_token_file") if way in values]
         if needing and not ("tenant_id" in values and "client_id" in values):
             found.append(f"storage option {needing[0]} needs tenant_id and client_id")
@@ -175,7 +175,6 @@ class AzureStore(CloudStore):
         "AZURE_* variables of the same names, or use a machine with a managed identity",
         rights="reading needs the role Storage Blob Data Reader, writing Storage Blob Data Contributor; a SAS rl, and rlcw",
     )
-    options_class = AzureOptions
     lists_by_scanning = True  # Azure cannot begin after a name
 
     @classmethod
@@ -232,7 +231,7 @@ class AzureStore(CloudStore):
                 store=self.url,
             )
         own = _of_environment(_ENV_ENDPOINT)
-        check_environment(self.options, own, _of_environment(_ENV_CREDENTIALS) is not None)
+        self.options.check_environment(own, _of_environment(_ENV_CREDENTIALS) is not None)
         endpoint = self.endpoint()
         if endpoint.startswith("http://"):
             client = {**client, "allow_http": True}

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from txnformat.errors import InvalidInputError
-from txnformat.store.cloud.errors import Words
-from txnformat.store.cloud.options import CloudOptions, check_environment, is_name
-from txnformat.store.cloud.store import CloudStore, Root
+from txnformat.store.cloud.options import CloudOptions, is_name
+from txnformat.store.cloud.store import CloudStore
 from txnformat.store.cloud.urls import path_of
+from txnformat.store.remote.answers import Words
+from txnformat.store.remote.store import Root
 
 __all__ = ["GcsOptions", "GcsStore"]
 
@@ -82,12 +83,6 @@ class GcsOptions(CloudOptions):
         """See :meth:`CloudOptions.write_headers`."""
         return {} if self.kms_key_name is None else {"x-goog-encryption-kms-key-name": self.kms_key_name}
 
-    @classmethod
-    def contradictions(cls, values: Mapping[str, Any]) -> list[str]:
-        """See :meth:`CloudOptions.contradictions`."""
-        ways = [name for name in cls.credentials if name in values]
-        return [f"give one of the storage options {', '.join(ways)}"] if len(ways) > 1 else []
-
 
 class GcsStore(CloudStore):
     """A bucket of Google Cloud Storage, or a directory in it: ``gs://bucket/path``."""
@@ -98,7 +93,6 @@ class GcsStore(CloudStore):
         "with credentials, or use a machine with a service account",
         rights="reading needs the role Storage Object Viewer, writing Storage Object User, or storage.objects.get, list and create",
     )
-    options_class = GcsOptions
     lists_by_scanning = False
 
     @classmethod
@@ -126,7 +120,7 @@ class GcsStore(CloudStore):
         import obstore.store
 
         has_credentials = any(os.environ.get(name) for name in _ENV_CREDENTIALS)
-        check_environment(self.options, _own_endpoint(), has_credentials)
+        self.options.check_environment(_own_endpoint(), has_credentials)
         endpoint = self.endpoint()
         if endpoint.startswith("http://"):
             client = {**client, "allow_http": True}

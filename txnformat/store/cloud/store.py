@@ -8,120 +8,49 @@ See the specification, section "Stores".
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeVar
 
-from txnformat.clock import Clock, Ids, SystemClock, SystemIds, waited_ms
+from txnformat.clock import Clock, Ids, waited_ms
 from txnformat.errors import NotFoundError, StorageError
 from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo, check_range, too_large
 from txnformat.store.cloud.client import LARGE_BYTES, client_for
-from txnformat.store.cloud.errors import RequestFailedError, Words, failure_of
-from txnformat.store.cloud.options import CloudOptions
+from txnformat.store.cloud.errors import failure_of, is_missing, name_is_taken
 from txnformat.store.cloud.store_time import AskedTime
 from txnformat.store.cloud.upload import CloudWriter
 from txnformat.store.object_sizes import bytes_max as object_bytes_max
+from txnformat.store.remote.answers import Failure, RequestFailedError, Words
+from txnformat.store.remote.store import LISTED_KEYS_MAX, RemoteStore, Root
 from txnformat.store.secrets import hide_in
 from txnformat.store.uploads import Writer
 
-__all__ = ["CloudStore", "Root"]
+__all__ = ["CloudStore"]
 
 ATTEMPTS_MAX = 5
 """Most attempts to connect for a request that may be sent only once."""
-BACKOFF_MS = 100
-BACKOFF_MS_MAX = 5_000
-LISTED_KEYS_MAX = 10_000_000
 LIST_CHUNK_KEYS = 1_000
 
 Answer = TypeVar("Answer")
 
 
-class Root(NamedTuple):
-    """Where a log is, as its URL says."""
-
-    url: str
-    """As given, without a slash at its end."""
-    container: str
-    """The bucket, or the container."""
-    prefix: str
-    """Without slashes at its ends; empty for the whole container."""
-    account: str | None = None
-    """Azure: the storage account, where the URL names it."""
-    endpoint: str | None = None
-    """Azure: where the URL says that the account is."""
-
-
-class CloudStore(ABC):
+class CloudStore(RemoteStore):
     """Objects below a prefix of a container; safe for many threads and many processes, but not across a fork.
 
-    ``location``: a URL. ``options``: storage options. ``clock``: the own time, against which the store's is measured. ``ids``: the
-    randomness of waiting times. Raises InvalidInputError (``invalid-location``, ``invalid-storage-option``). The
-    constructor does no IO.
+    See :class:`~txnformat.store.remote.store.RemoteStore`.
     """
 
     words: ClassVar[Words]
-    options_class: ClassVar[type[CloudOptions]]
     lists_by_scanning: ClassVar[bool]
     """See :func:`~txnformat.store.base.lists_by_scanning`."""
 
-    def __init__(
-        self,
-        location: str,
-        options: Mapping[str, str] | None = None,
-        clock: Clock | None = None,
-        ids: Ids | None = None,
-    ) -> None:
-        root, parsed = self.read(location, options or {})
-        self._setup(root, parsed, clock, ids)
-
     def _setup(self, root: Root, options: Any, clock: Clock | None, ids: Ids | None) -> None:
-        self.root = root
-        self.options = options
-        self._own_clock = clock
-        self._own_ids = ids
-        self.clock = clock or SystemClock()
-        self._ids = ids or SystemIds()
+        super()._setup(root, options, clock, ids)
         self._time: AskedTime | None = None
-
-    @classmethod
-    @abstractmethod
-    def read(cls, location: str, options: Mapping[str, str]) -> tuple[Root, Any]:
-        """Return what a URL and storage options say together."""
-
-    @abstractmethod
-    def endpoint(self) -> str:
-        """Return ``http(s)://host…`` of the store."""
 
     @abstractmethod
     def make_client(self, client: Any, retry: Any) -> Any:
         """Return a client of obstore with these settings."""
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.url!r})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.root, self.options, self._own_clock, self._own_ids)
-
-    def reopening(self) -> Callable[[], CloudStore] | None:
-        """Return what makes an equal store in another process; None for one with components of its own."""
-        if self._own_clock is not None or self._own_ids is not None:
-            return None
-        return partial(_rebuild, type(self), self.root, self.options, None, None)
-
-    @property
-    def url(self) -> str:
-        """The URL."""
-        return self.root.url
-
-    @property
-    def place(self) -> str:
-        """The URL at its endpoint: containers of one name at two endpoints are two containers."""
-        return f"{self.url} at {self.endpoint()}"
-
-    @property
-    def reads_in_flight(self) -> int:
-        return 16
 
     def store_time_ms(self) -> int:
         """Return the store's time, ms since the epoch, by the Date header of its endpoint. Requests: 1 HEAD a minute at most."""
@@ -149,8 +78,9 @@ class CloudStore(ABC):
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         check_range(self.url, key, start, length, 2**63)
-        if length == 0:  # HTTP has no empty range
-            return self._no_range(key, start, length)
+        if length == 0:
+            self._check_range(key, start, length)
+            return b""
 
         def read(obstore: Any, client: Any) -> bytes | int:
             found = obstore.get(client, key, options={"range": (start, start + length)})
@@ -162,38 +92,24 @@ class CloudStore(ABC):
             data = self._read("get range", key, read, size=length)
         except RequestFailedError as error:
             if error.failure.status == 416:
-                return self._no_range(key, start, length)
+                self._check_range(key, start, length)
+                raise self.bad_answer(
+                    "the store refuses a range that its object has", key=key, expected=length
+                ) from None
             self._check_missing(error)
             raise NotFoundError("no such object", store=self.url, key=key) from None
         if isinstance(data, bytes) and len(data) == length:
             return data
         size = data if isinstance(data, int) else len(data)
         check_range(self.url, key, start, length, size)
-        raise self.bad_answer(
-            "the store answered a ranged read with another number of bytes",
-            "try again; a proxy that changes answers must not stand in front of the store",
-            key=key,
-            expected=length,
-        )
-
-    def _no_range(self, key: str, start: int, length: int) -> bytes:
-        """Return the empty range of an object, or raise what is wrong with another one."""
-        found = self.head(key)
-        if found is None:
-            raise NotFoundError("no such object", store=self.url, key=key)
-        check_range(self.url, key, start, length, found.size)
-        if length:
-            raise self.bad_answer(
-                "the store refuses a range that its object has", "try again", key=key, expected=length
-            )
-        return b""
+        raise self._other_length(key, length)
 
     def head(self, key: str) -> ObjectInfo | None:
         found = self._meta(key)
         return None if found is None else ObjectInfo(key, self._size(found))
 
     def created_ms(self, key: str) -> int | None:
-        """See :func:`~txnformat.store.age.created_ms`."""
+        """See :func:`~txnformat.store.base.created_ms`."""
         found = self._meta(key)
         return None if found is None else int(found["last_modified"].timestamp() * 1000)
 
@@ -217,7 +133,7 @@ class CloudStore(ABC):
                 answer = self.request("create", key, send, size=len(data), repeats=False, writes=True)
             except RequestFailedError as error:
                 failure = error.failure
-                if failure.exists:
+                if name_is_taken(failure):
                     return CreateResult(CreateOutcome.EXISTS)
                 # A request that never left this machine may be sent again: only connecting is repeated here.
                 over = waited_ms(begun, self.clock.now()) >= self.options.request_timeout_s * 1000
@@ -253,9 +169,6 @@ class CloudStore(ABC):
         """Start a streamed upload: one conditional PUT if it stays small, parts otherwise."""
         return CloudWriter(self, key)
 
-    def make_durable(self, keys: Sequence[str]) -> None:  # noqa: B027  # what stores do here by default
-        """Nothing to do: the store shows no object before it is durable. Costs no request."""
-
     def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
         """Return the objects under ``prefix`` after ``start_after`` (exclusive). Requests: 1 per page of the store.
 
@@ -270,13 +183,7 @@ class CloudStore(ABC):
                 if key.startswith(prefix) and (start_after is None or key.encode() > start_after.encode()):
                     found.append(ObjectInfo(key, self._size(item)))
             if len(found) > LISTED_KEYS_MAX:
-                raise StorageError(
-                    "the store's listing does not end",
-                    kind="answer-too-large",
-                    hint="check the storage option endpoint_url: the server there is no object store, or is broken",
-                    store=self.url,
-                    keys=len(found),
-                )
+                raise self._endless(len(found))
 
         def below(obstore: Any, client: Any, where: str | None) -> None:
             for chunk in obstore.list(client, where, offset=start_after, chunk_size=LIST_CHUNK_KEYS):
@@ -359,31 +266,11 @@ class CloudStore(ABC):
         # Raised out here, without the library's error as its context: that one's text may hold what must not show.
         raise RequestFailedError(failure)
 
-    def pause(self, attempt: int) -> None:
-        """Wait after failed attempt number ``attempt`` (from 1), at random up to twice as long each time."""
-        wait_ms = min(BACKOFF_MS * 2 ** (attempt - 1), BACKOFF_MS_MAX)
-        self.clock.sleep(wait_ms / 1000 * (0.5 + self._ids.uniform() / 2))
-
-    def _check_missing(self, error: RequestFailedError) -> None:
-        if not error.failure.is_missing:
-            raise error.failure.error from None
+    def _is_missing(self, failure: Failure) -> bool:
+        return is_missing(failure)
 
     def _size(self, meta: Mapping[str, Any]) -> int:
         size = int(meta["size"])
         if not 0 <= size < 2**63:
             raise self.bad_answer("the store's answer lacks a required part", "try again", missing="size")
         return size
-
-    def bad_answer(
-        self, what: str = "the store's answer is no clear success", hint: str = "try again", **values: Any
-    ) -> StorageError:
-        """Return the error of an answer that was judged."""
-        return StorageError(what, kind="connection-lost", hint=hint, transient=True, store=self.url, **values)
-
-
-def _rebuild(
-    cls: type[CloudStore], root: Root, options: CloudOptions, clock: Clock | None, ids: Ids | None
-) -> CloudStore:
-    store = cls.__new__(cls)
-    store._setup(root, options, clock, ids)
-    return store

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from txnformat.clock import Clock, Instant, waited_ms
 from txnformat.errors import StorageError
-from txnformat.store.s3.store_time import StoreTime
+from txnformat.store.remote.store_time import StoreTime
 from txnformat.version import __version__
 
 __all__ = ["AskedTime"]
@@ -57,15 +57,7 @@ class AskedTime:
                         endpoint=self._endpoint,
                         cause=str(error),
                     ) from None
-            known = self._time.estimate_ms()
-        if known is None:
-            raise StorageError(
-                "the store's answers have no Date header, so its time is unknown",
-                kind="store-time-missing",
-                hint="use a store, or a proxy in front of it, that keeps to HTTP",
-                store=self._endpoint,
-            )
-        return known
+        return self._time.known_ms(self._endpoint)
 
     def _ask(self) -> None:
         parts = urlsplit(self._endpoint)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from txnformat.store.cloud.errors import RequestFailedError
+from txnformat.store.remote.answers import RequestFailedError
 from txnformat.store.uploads import PART_BYTES, PARTS_IN_FLIGHT_MAX, PartedWriter, object_exists
 
 if TYPE_CHECKING:

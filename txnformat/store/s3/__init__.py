@@ -4,7 +4,7 @@
 * ``client`` and ``session``: the connection of one process; they send each request exactly once, because a conditional PUT that is repeated
   by a library hides its own success.
 * ``errors``: the meaning of an answer, and what it proves about the request; ``patience``: how long a call goes on.
-* ``upload``: streamed uploads; ``store_time``: the store's clock, from the Date headers of its answers.
+* ``upload``: streamed uploads.
 * ``options``: the storage options that users may set.
 
 May import: ``base``, ``uploads`` and the other modules of ``store``, and the modules beside the packages; the S3 libraries only inside functions.

@@ -25,9 +25,9 @@ from s3fs import S3FileSystem
 
 from txnformat.forking import renewed
 from txnformat.store.options import check_bundle
-from txnformat.store.s3.options import S3Options, check_environment
+from txnformat.store.remote.answers import AnswerTooLargeError
+from txnformat.store.s3.options import S3Options, check_credentials
 from txnformat.store.s3.session import (
-    AnswerTooLargeError,
     BadAnswerError,
     OnceSession,
     RedirectedError,
@@ -185,7 +185,7 @@ def connection(options: S3Options) -> Connection:
 
 
 def _file_system(options: S3Options) -> S3FileSystem:
-    check_environment(options, os.environ)
+    check_credentials(options, os.environ)
     check_bundle(options.verify)
     session = {} if options.profile is None else {"profile": options.profile}
     client: dict[str, Any] = {"verify": options.verify}

@@ -7,22 +7,24 @@ A request was *refused* only if the answer proves that it was not applied and ne
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import aiohttp
 from botocore import exceptions
 from botocore.parsers import ResponseParserError
 
-from txnformat.errors import StorageError, UnsupportedStoreError
+from txnformat.errors import StorageError
+from txnformat.store.remote import answers
+from txnformat.store.remote.answers import AnswerTooLargeError, Failure, Meaning, Words, told
 from txnformat.store.s3.session import (
-    AnswerTooLargeError,
     BadAnswerError,
     RedirectedError,
     WebPageError,
     regional_endpoint,
 )
 
-__all__ = ["REQUEST_ERRORS", "Failure", "RequestFailedError", "failure_of"]
+__all__ = ["REQUEST_ERRORS", "failure_of"]
 
 REQUEST_ERRORS = (
     exceptions.BotoCoreError,
@@ -38,151 +40,77 @@ REQUEST_ERRORS = (
 """The exceptions that a request may raise; OSError has the timeouts."""
 
 
-class Failure(NamedTuple):
-    """One failed request."""
-
-    error: StorageError
-    refused: bool
-    """Proven: not applied, and never will be."""
-    sent: bool
-    """False: no byte of the request reached the store."""
-    status: int = 0
-    """HTTP status; 0 without an answer of S3."""
-    code: str = ""
-    """The store's error code; empty without one."""
-    too_large: AnswerTooLargeError | None = None
-    """The object in the answer had more bytes than it may have."""
-
-
-class _Meaning(NamedTuple):
-    kind: str
-    what: str
-    hint: str
-
-
-_BUCKET = _Meaning(
-    "bucket-missing", "the bucket does not exist", "create it, or correct its name; txnlog makes no buckets"
-)
-_DENIED = _Meaning(
-    "permission-denied",
-    "the store denies access",
-    "reading needs s3:GetObject and s3:ListBucket, writing also s3:PutObject and s3:AbortMultipartUpload",
-)
-_WRONG = _Meaning(
-    "credentials-invalid",
-    "the store does not accept the credentials",
-    "check the storage options key, secret and token, or where boto found them",
-)
-_EXPIRED = _Meaning(
-    "credentials-expired",
-    "the credentials have expired",
-    "renew them, then open the log or start the query again; committed data is safe",
-)
-_MISSING = _Meaning(
-    "credentials-missing",
-    "no credentials were found",
-    "pass the storage options key and secret, set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a profile, "
+_WORDS = Words(
+    container="bucket",
+    credentials="pass the storage options key and secret, set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a profile, "
     "or set anon to true for a public bucket",
+    rights="reading needs s3:GetObject and s3:ListBucket, writing also s3:PutObject and s3:AbortMultipartUpload",
 )
-_SKEW = _Meaning(
-    "clock-skew", "this machine's clock is too far from the store's time", "set the clock (NTP) and try again"
+_error = partial(told, words=_WORDS)
+_WRONG = answers.WRONG._replace(
+    hint="check the storage options key, secret and token, or where boto found them"
 )
-_REGION = _Meaning(
+_REGION = Meaning(
     "region-wrong",
     "the bucket is in another region",
     "set the storage option region, or AWS_REGION; if this is no store of AWS, check endpoint_url",
 )
-_CONDITION = _Meaning(
-    "unsupported-store",
-    "the store does not know conditional requests",
-    "use a store with atomic If-None-Match on PutObject",
+_CONDITION = answers.CONDITION._replace(hint="use a store with atomic If-None-Match on PutObject")
+_UNREACHABLE = answers.UNREACHABLE._replace(hint="check the network and the storage option endpoint_url")
+_SETTINGS = answers.SETTINGS._replace(
+    what="the S3 client does not accept this region or endpoint; nothing was sent",
+    hint="check the storage options region and endpoint_url, AWS_REGION and AWS_ENDPOINT_URL, and ~/.aws/config",
 )
-_UNREACHABLE = _Meaning(
-    "endpoint-unreachable",
-    "the store cannot be reached",
-    "check the network and the storage option endpoint_url",
-)
-_TLS = _Meaning(
-    "tls-failed",
-    "the store's certificate is not accepted",
-    "check endpoint_url, or set the storage option verify to the path of a CA bundle",
-)
-_SETTINGS = _Meaning(
-    "invalid-storage-option",
-    "the S3 client does not accept this region or endpoint; nothing was sent",
-    "check the storage options region and endpoint_url, AWS_REGION and AWS_ENDPOINT_URL, and ~/.aws/config",
-)
-_FULL = _Meaning(
-    "disk-full",
-    "the store is full, or a quota is used up",
-    "free space or raise the quota, then try again; committed data is safe",
-)
-_LOST = _Meaning("connection-lost", "the store gave no complete answer", "try again")
-_NOT_S3 = _Meaning(
-    "endpoint-no-store",
-    "the server at the endpoint does not answer like S3",
-    "check the storage option endpoint_url: another server, a portal or a proxy answers there",
-)
-_BUSY = _Meaning("store-unavailable", "the store is overloaded or failing", "try again")
-_CONFLICT = _Meaning("store-conflict", "another request to the same object was in the way", "try again")
-_REDIRECTED = _Meaning(
-    "endpoint-redirects",
-    "the endpoint answers with a redirect to another place, which is not followed",
-    "set the storage option endpoint_url to the store itself; a portal or a proxy may be in the way",
-)
-_TOO_LARGE = _Meaning(
+_NOT_S3 = answers.NO_STORE._replace(what="the server at the endpoint does not answer like S3")
+_TOO_LARGE = Meaning(
     "answer-too-large",
     "the store's answer has more bytes than any answer to this request",
     "check the storage option endpoint_url: the server there is no object store, or is broken",
 )
-_ARCHIVED = _Meaning(
-    "object-archived", "the object is in an archive", "restore it; keep the log out of archiving rules"
-)
-_OTHER = _Meaning("store-refused", "the store refused the request", "see the cause")
 
 _CODES = {
-    "NoSuchBucket": _BUCKET,
-    "AccessDenied": _DENIED,
-    "AllAccessDisabled": _DENIED,
-    "AccountProblem": _DENIED,
-    "Forbidden": _DENIED,
+    "NoSuchBucket": answers.CONTAINER,
+    "AccessDenied": answers.DENIED,
+    "AllAccessDisabled": answers.DENIED,
+    "AccountProblem": answers.DENIED,
+    "Forbidden": answers.DENIED,
     "InvalidAccessKeyId": _WRONG,
     "SignatureDoesNotMatch": _WRONG,
     "InvalidToken": _WRONG,
     "InvalidClientTokenId": _WRONG,
     "InvalidSecurity": _WRONG,
     "NotSignedUp": _WRONG,
-    "ExpiredToken": _EXPIRED,
-    "ExpiredTokenException": _EXPIRED,
-    "TokenRefreshRequired": _EXPIRED,
-    "RequestTimeTooSkewed": _SKEW,
+    "ExpiredToken": answers.EXPIRED,
+    "ExpiredTokenException": answers.EXPIRED,
+    "TokenRefreshRequired": answers.EXPIRED,
+    "RequestTimeTooSkewed": answers.SKEW,
     "PermanentRedirect": _REGION,
     "AuthorizationHeaderMalformed": _REGION,
     "IllegalLocationConstraintException": _REGION,
     "NotImplemented": _CONDITION,
-    "InvalidObjectState": _ARCHIVED,
-    "QuotaExceeded": _FULL,
-    "InsufficientStorage": _FULL,
-    "XMinioStorageFull": _FULL,
-    "XMinioAdminBucketQuotaExceeded": _FULL,
-    "RequestTimeout": _BUSY,
-    "SlowDown": _BUSY,
-    "ConditionalRequestConflict": _CONFLICT,
+    "InvalidObjectState": answers.ARCHIVED,
+    "QuotaExceeded": answers.FULL,
+    "InsufficientStorage": answers.FULL,
+    "XMinioStorageFull": answers.FULL,
+    "XMinioAdminBucketQuotaExceeded": answers.FULL,
+    "RequestTimeout": answers.BUSY,
+    "SlowDown": answers.BUSY,
+    "ConditionalRequestConflict": answers.CONFLICT,
 }
 _STATUSES = {
     301: _REGION,
-    400: _OTHER,
-    401: _DENIED,
-    403: _DENIED,
-    409: _CONFLICT,
-    429: _BUSY,
-    507: _FULL,
+    400: answers.OTHER,
+    401: answers.DENIED,
+    403: answers.DENIED,
+    409: answers.CONFLICT,
+    429: answers.BUSY,
+    507: answers.FULL,
 }
 
-_UNSENT: tuple[tuple[tuple[type[Exception], ...], _Meaning], ...] = (
+_UNSENT: tuple[tuple[tuple[type[Exception], ...], Meaning], ...] = (
     ((exceptions.InvalidRegionError, exceptions.EndpointProviderError), _SETTINGS),
-    ((exceptions.SSLError,), _TLS),
-    ((exceptions.ParamValidationError,), _OTHER),
+    ((exceptions.SSLError,), answers.TLS),
+    ((exceptions.ParamValidationError,), answers.OTHER),
 )
 
 _NO_CREDENTIALS = (
@@ -193,14 +121,6 @@ _NO_CREDENTIALS = (
     exceptions.SSOError,
     exceptions.TokenRetrievalError,
 )
-
-
-class RequestFailedError(Exception):
-    """One request failed; for use within the adapter."""
-
-    def __init__(self, failure: Failure) -> None:
-        self.failure = failure
-        super().__init__(failure.error)
 
 
 _SILENT = "the endpoint takes requests and does not answer"
@@ -217,18 +137,18 @@ def failure_of(error: BaseException, doing: str, url: str, unproven: str | None 
     like S3; a mistake in its name is then the likely cause.
     """
     failure = _failure_of(error, doing, url)
-    told = failure.error
-    if unproven is None or told.kind not in (_LOST.kind, _NOT_S3.kind):
+    said = failure.error
+    if unproven is None or said.kind not in (answers.LOST.kind, _NOT_S3.kind):
         return failure
-    is_foreign = told.kind == _NOT_S3.kind
+    is_foreign = said.kind == _NOT_S3.kind
     is_late = isinstance(error, TimeoutError | exceptions.ReadTimeoutError)
     named = StorageError(
-        _SILENT if is_late else told.what,
-        kind=told.kind,
-        hint=told.hint if is_foreign else _SILENT_HINT,
+        _SILENT if is_late else said.what,
+        kind=said.kind,
+        hint=said.hint if is_foreign else _SILENT_HINT,
         transient=not is_foreign,
         endpoint=unproven,
-        **told.values,
+        **said.values,
     )
     return failure._replace(error=named)
 
@@ -247,7 +167,9 @@ def _failure_of(error: BaseException, doing: str, url: str) -> Failure:
         return failure._replace(too_large=error) if error.of_object else failure
     if isinstance(error, _NO_CREDENTIALS):
         expired = "expire" in str(error).lower()
-        return Failure(_error(_EXPIRED if expired else _MISSING, doing, url, str(error)), True, False)
+        return Failure(
+            _error(answers.EXPIRED if expired else answers.MISSING, doing, url, str(error)), True, False
+        )
     for kinds, meaning in _UNSENT:
         if isinstance(error, kinds):
             return Failure(_error(meaning, doing, url, str(error)), True, False)
@@ -260,13 +182,13 @@ def _failure_of(error: BaseException, doing: str, url: str) -> Failure:
             # boto's text has the endpoint, aiohttp's says why: no such name, or no server listens.
             cause = f"{error} ({inner})"
             return Failure(_error(_UNREACHABLE, doing, url, cause, transient=True), True, False)
-        return Failure(_error(_LOST, doing, url, str(error), transient=True), False, True)
+        return Failure(_error(answers.LOST, doing, url, str(error), transient=True), False, True)
     if isinstance(
         error, exceptions.HTTPClientError | aiohttp.ClientError | OSError | exceptions.ResponseStreamingError
     ):
-        return Failure(_error(_LOST, doing, url, repr(error), transient=True), False, True)
+        return Failure(_error(answers.LOST, doing, url, repr(error), transient=True), False, True)
     # An answer that cannot be parsed, above all: the request may have been applied.
-    return Failure(_error(_LOST, doing, url, repr(error), transient=True), False, True)
+    return Failure(_error(answers.LOST, doing, url, repr(error), transient=True), False, True)
 
 
 def _answered(error: exceptions.ClientError, doing: str, url: str) -> Failure:
@@ -280,12 +202,12 @@ def _answered(error: exceptions.ClientError, doing: str, url: str) -> Failure:
         open_end = False
     if status == 404 and doing != "head_object" and _is_no_s3(answer, code):
         return Failure(_error(_NOT_S3, doing, url, f"{status} {message}", transient=True), True, True)
-    meaning = _CODES.get(code) or _STATUSES.get(status) or (_BUSY if open_end else _OTHER)
+    meaning = _CODES.get(code) or _STATUSES.get(status) or (answers.BUSY if open_end else answers.OTHER)
     if "expired" in f"{code} {message}".lower() and status in (400, 401, 403):
-        meaning = _EXPIRED
+        meaning = answers.EXPIRED
     cause = " ".join(part for part in (str(status), code, message) if part)
     # A full store stays full, so no call waits for it; but a 507 may come when parts of an object have been written.
-    transient = open_end and meaning is not _FULL
+    transient = open_end and meaning is not answers.FULL
     return Failure(_error(meaning, doing, url, cause, transient=transient), not open_end, True, status, code)
 
 
@@ -301,29 +223,7 @@ def _redirected(error: RedirectedError, doing: str, url: str) -> Failure:
     values = {"region": error.region} if error.region else {}
     values["redirect"] = f"to {error.host or 'an address that cannot be shown'}, not followed"
     failure = _error(
-        _REGION if is_of_region else _REDIRECTED, doing, url, f"HTTP {error.status}", values=values
+        _REGION if is_of_region else answers.REDIRECTED, doing, url, f"HTTP {error.status}", values=values
     )
     # 303 is how a server sends on a client whose request it has carried out; the others say that it has not.
     return Failure(failure, error.status != 303, True, error.status)
-
-
-def _error(
-    meaning: _Meaning,
-    doing: str,
-    url: str,
-    cause: str,
-    *,
-    transient: bool = False,
-    values: Mapping[str, str] | None = None,
-) -> StorageError:
-    kind = UnsupportedStoreError if meaning is _CONDITION else StorageError
-    return kind(
-        meaning.what,
-        kind=meaning.kind,
-        hint=meaning.hint,
-        transient=transient,
-        object=url,
-        request=doing,
-        cause=cause,
-        **(values or {}),
-    )

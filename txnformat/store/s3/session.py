@@ -13,8 +13,9 @@ from urllib.parse import urlsplit
 from aiobotocore.httpsession import AIOHTTPSession
 from botocore.exceptions import HTTPClientError
 
+from txnformat.store.remote.answers import AnswerTooLargeError
+
 __all__ = [
-    "AnswerTooLargeError",
     "BadAnswerError",
     "OnceSession",
     "RedirectedError",
@@ -67,16 +68,6 @@ class RedirectedError(Exception):
         """``host[:port]`` of the location; empty if it names none, or none that can be shown."""
         host = _netloc(self.location)
         return host if _HOST.fullmatch(host) else ""
-
-
-class AnswerTooLargeError(Exception):
-    """The answer has more bytes than it may have (``most``, inclusive); reading ended there. ``got`` is what it says, if it does."""
-
-    def __init__(self, most: int, got: int | None, *, of_object: bool = False) -> None:
-        self.most = most
-        self.got = got
-        self.of_object = of_object
-        super().__init__(f"more than {most} bytes")
 
 
 class BadAnswerError(Exception):

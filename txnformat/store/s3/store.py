@@ -12,20 +12,21 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from txnformat.arguments import is_utf8
-from txnformat.clock import Clock, Ids, SystemClock, SystemIds, waited_ms
+from txnformat.clock import Clock, Ids, waited_ms
 from txnformat.digits import whole
 from txnformat.errors import InvalidInputError, NotFoundError, StorageError
 from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo, check_range, too_large
 from txnformat.store.object_sizes import bytes_max as object_bytes_max
+from txnformat.store.remote.answers import Failure, RequestFailedError
+from txnformat.store.remote.store import LISTED_KEYS_MAX, RemoteStore, Root
+from txnformat.store.remote.store_time import StoreTime
 from txnformat.store.s3.client import connection
-from txnformat.store.s3.errors import REQUEST_ERRORS, Failure, RequestFailedError, failure_of
-from txnformat.store.s3.options import S3Options, own_endpoint, parse_s3_options
+from txnformat.store.s3.errors import REQUEST_ERRORS, failure_of
+from txnformat.store.s3.options import S3Options, own_endpoint
 from txnformat.store.s3.patience import Patience
-from txnformat.store.s3.store_time import StoreTime
 from txnformat.store.s3.upload import S3Writer, checksum
 from txnformat.store.secrets import hide_in
 from txnformat.store.unfinished import UnfinishedUpload
@@ -39,15 +40,10 @@ ATTEMPTS_MAX = 6
 CONTACT_MS = 4_000
 """How long to go on trying to reach an endpoint that never answered; from then on each request has one attempt."""
 
-BACKOFF_MS = 100
-BACKOFF_MS_MAX = 5_000
-
 EMPTY_PAGES_MAX = 1_000
 """Pages of a listing that may follow each other without a key: S3 passes over deleted versions so."""
-LISTED_KEYS_MAX = 10_000_000
-"""Keys of a listing that is held in memory,"""
 LISTED_EACH_MAX = 1_000_000_000
-"""and of one that is taken answer by answer: a store whose listing does not end must not fill the disk."""
+"""Keys of a listing that is taken answer by answer: a store whose listing does not end must not fill the disk."""
 KEY_BYTES_MAX = 1_024
 """Longest listed key (inclusive): S3's limit."""
 
@@ -59,90 +55,40 @@ _BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}")  # what botocore sends; AWS made 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-class S3Store:
+class S3Store(RemoteStore):
     """Objects below a prefix of a bucket; safe for many threads and many processes, also after a fork.
 
     ``location``: ``s3://bucket/path`` (``s3a://`` and ``s3n://`` mean the same). ``options``: storage options
-    (:mod:`txnformat.store.s3.options`). ``clock``: the own time, against which the store's is measured. ``ids``: the
-    randomness of waiting times. Raises InvalidInputError (``invalid-location``, ``invalid-storage-option``). The
-    constructor does no IO.
+    (:mod:`txnformat.store.s3.options`). See :class:`~txnformat.store.remote.store.RemoteStore`.
     """
 
-    def __init__(
-        self,
-        location: str,
-        options: Mapping[str, str] | None = None,
-        clock: Clock | None = None,
-        ids: Ids | None = None,
-    ) -> None:
-        self._setup(*_parse(location), parse_s3_options(options or {}), clock, ids)
+    options: S3Options
 
-    def _setup(
-        self, bucket: str, prefix: str, options: S3Options, clock: Clock | None, ids: Ids | None
-    ) -> None:
-        self.bucket = bucket
-        self._prefix = prefix
-        self.options = options
-        self._own_clock = clock
-        self._own_ids = ids
-        self.clock = clock or SystemClock()
-        self._ids = ids or SystemIds()
+    @classmethod
+    def read(cls, location: str, options: Mapping[str, str]) -> tuple[Root, S3Options]:
+        """See :meth:`RemoteStore.read`."""
+        return _parse(location), S3Options.parse(options)
+
+    def _setup(self, root: Root, options: S3Options, clock: Clock | None, ids: Ids | None) -> None:
+        super()._setup(root, options, clock, ids)
         self._time = StoreTime(self.clock)
         self._patience = Patience(self.clock, options.request_timeout_s)
         self._is_reached: bool | None = None  # False: not, after all attempts
         self._has_answered = False  # like S3
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.url!r})"
+    def reopening(self) -> Callable[[], Self] | None:
+        """See :meth:`RemoteStore.reopening`; None also for one of a subclass."""
+        return super().reopening() if type(self) is S3Store else None
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (
-            type(self),
-            self.bucket,
-            self._prefix,
-            self.options,
-            self._own_clock,
-            self._own_ids,
-        )
-
-    def reopening(self) -> Callable[[], S3Store] | None:
-        """Return what makes an equal store in another process; None for one with components of its own."""
-        if type(self) is not S3Store or self._own_clock is not None or self._own_ids is not None:
-            return None
-        return partial(_rebuild, S3Store, self.bucket, self._prefix, self.options, None, None)
-
-    @property
-    def url(self) -> str:
-        """``s3://bucket/path``."""
-        return f"s3://{self.bucket}/{self._prefix}".rstrip("/")
-
-    @property
-    def place(self) -> str:
-        """The URL at its endpoint: buckets of one name at two endpoints are two buckets."""
-        return f"{self.url} at {self._endpoint}"
-
-    @property
-    def _endpoint(self) -> str:
+    def endpoint(self) -> str:
+        """See :meth:`RemoteStore.endpoint`."""
         return self.options.endpoint_url or own_endpoint(os.environ) or "AWS"
-
-    @property
-    def reads_in_flight(self) -> int:
-        return 16
 
     def store_time_ms(self) -> int:
         """Return the store's time, ms since the epoch, by its Date headers. Requests: 1 HEAD if none came yet."""
-        known = self._time.estimate_ms()
-        if known is None:
+        if self._time.estimate_ms() is None:
             self.head("_txnlog/format.json")
-            known = self._time.estimate_ms()
-        if known is None:
-            raise StorageError(
-                "the store's answers have no Date header, so its time is unknown",
-                kind="store-time-missing",
-                hint="use a store, or a proxy in front of it, that keeps to HTTP",
-                store=self.url,
-            )
-        return known
+        return self._time.known_ms(self.url)
 
     def get(self, key: str, bytes_max: int | None = None) -> bytes | None:
         most = object_bytes_max(key) if bytes_max is None else bytes_max
@@ -157,11 +103,8 @@ class S3Store:
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         check_range(self.url, key, start, length, 2**63)
-        if length == 0:  # HTTP has no empty range
-            found = self.head(key)
-            if found is None:
-                raise NotFoundError("no such object", store=self.url, key=key)
-            check_range(self.url, key, start, length, found.size)
+        if length == 0:
+            self._check_range(key, start, length)
             return b""
         try:
             answer = self.request(
@@ -169,7 +112,8 @@ class S3Store:
             )
         except RequestFailedError as error:
             if error.failure.too_large is not None:
-                raise self._other_length(key, length, error.failure.too_large.got) from None
+                got = error.failure.too_large.got
+                raise self._other_length(key, length, got="more" if got is None else got) from None
             if error.failure.status == 416:
                 found = self.head(key)
                 check_range(self.url, key, start, length, 0 if found is None else found.size)
@@ -179,7 +123,7 @@ class S3Store:
         if len(data) != length:
             size = whole(str(answer.get("ContentRange", "")).rpartition("/")[2])
             check_range(self.url, key, start, length, len(data) if size is None else size)
-            raise self._other_length(key, length, len(data))
+            raise self._other_length(key, length, got=len(data))
         return data
 
     def head(self, key: str) -> ObjectInfo | None:
@@ -187,7 +131,7 @@ class S3Store:
         return None if answer is None else ObjectInfo(key, self._size(answer, "ContentLength"))
 
     def created_ms(self, key: str) -> int | None:
-        """See :func:`~txnformat.store.age.created_ms`."""
+        """See :func:`~txnformat.store.base.created_ms`."""
         answer = self._headers(key)
         return None if answer is None else int(self.field(answer, "LastModified").timestamp() * 1000)
 
@@ -217,9 +161,6 @@ class S3Store:
     def open_write(self, key: str) -> Writer:
         """Start a streamed upload: one conditional PUT if it stays small, a multipart upload otherwise."""
         return S3Writer(self, key, self._ids.new())
-
-    def make_durable(self, keys: Sequence[str]) -> None:
-        """Nothing to do: S3 shows no object before it is durable. Costs no request."""
 
     def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
         """Return the objects under ``prefix`` after ``start_after`` (exclusive). Requests: 1 per 1,000 keys."""
@@ -265,15 +206,6 @@ class S3Store:
             count += len(found)
             if before == arguments["ContinuationToken"] or empty > EMPTY_PAGES_MAX or count > keys_max:
                 raise self._endless(count)
-
-    def _endless(self, keys: int) -> StorageError:
-        return StorageError(
-            "the store's listing does not end",
-            kind="answer-too-large",
-            hint="check the storage option endpoint_url: the server there is no object store, or is broken",
-            store=self.url,
-            keys=keys,
-        )
 
     def delete(self, key: str) -> None:
         """Delete the object; a missing one is no error. In a versioned bucket its versions stay."""
@@ -366,11 +298,6 @@ class S3Store:
             self.pause(attempt)
         raise AssertionError  # the last attempt returns or raises
 
-    def pause(self, attempt: int) -> None:
-        """Wait after failed attempt number ``attempt`` (from 1), at random up to twice as long each time."""
-        wait_ms = min(BACKOFF_MS * 2 ** (attempt - 1), BACKOFF_MS_MAX)
-        self.clock.sleep(wait_ms / 1000 * (0.5 + self._ids.uniform() / 2))
-
     def _send(
         self,
         operation: str,
@@ -379,7 +306,7 @@ class S3Store:
         bytes_max: int | None,
         patience_s: float,
     ) -> dict[str, Any]:
-        arguments = {"Bucket": self.bucket, **arguments}
+        arguments = {"Bucket": self.root.container, **arguments}
         if key is not None:
             arguments["Key"] = self._full(key)
         arguments |= self.options.object_arguments(operation)
@@ -393,7 +320,7 @@ class S3Store:
         except REQUEST_ERRORS as error:
             self._learn(sent, getattr(error, "response", None))
             where = self.url if key is None else f"{self.url}/{key}"
-            failure = failure_of(error, operation, where, None if self._has_answered else self._endpoint)
+            failure = failure_of(error, operation, where, None if self._has_answered else self.endpoint())
             self._has_answered |= failure.status > 0
             hide_in(failure.error, self.options.mask)
             failure = failure._replace(code=self.options.mask(failure.code))
@@ -420,12 +347,9 @@ class S3Store:
             CreateOutcome.REFUSED if failure.refused else CreateOutcome.AMBIGUOUS, failure.error
         )
 
-    def _check_missing(self, error: RequestFailedError) -> None:
-        failure = error.failure
+    def _is_missing(self, failure: Failure) -> bool:
         # A 404 without a body (HEAD) does not say what is missing; the next request that is no HEAD does.
-        if failure.status == 404 and failure.code != "NoSuchBucket":
-            return
-        raise failure.error from None
+        return failure.status == 404 and failure.code != "NoSuchBucket"
 
     def field(self, answer: Mapping[str, Any], name: str) -> Any:
         """Return a field that an answer of the store must have."""
@@ -447,34 +371,12 @@ class S3Store:
             missing=name,
         )
 
-    def _other_length(self, key: str, expected: int, got: int | None) -> StorageError:
-        return self.bad_answer(
-            "the store answered a ranged read with another number of bytes",
-            "try again; a proxy that changes answers must not stand in front of the store",
-            key=key,
-            expected=expected,
-            got="more" if got is None else got,
-        )
-
-    def bad_answer(
-        self, what: str = "the store's answer is no clear success", hint: str = "try again", **values: Any
-    ) -> StorageError:
-        """Return the error of an answer that was judged, with a note if the call's time is over."""
-        error = StorageError(
-            what, kind="connection-lost", hint=hint, transient=True, store=self.url, **values
-        )
-        return self._patience.failed(error)
+    def bad_answer(self, *what: str, **values: Any) -> StorageError:
+        """See :meth:`RemoteStore.bad_answer`; with a note if the call's time is over."""
+        return self._patience.failed(super().bad_answer(*what, **values))
 
     def _full(self, key: str) -> str:
-        return f"{self._prefix}/{key}" if self._prefix else key
-
-
-def _rebuild(
-    cls: type[S3Store], bucket: str, prefix: str, options: S3Options, clock: Clock | None, ids: Ids | None
-) -> S3Store:
-    store = cls.__new__(cls)
-    store._setup(bucket, prefix, options, clock, ids)
-    return store
+        return f"{self.root.prefix}/{key}" if self.root.prefix else key
 
 
 def holds_credentials(location: str) -> bool:
@@ -486,8 +388,7 @@ def holds_credentials(location: str) -> bool:
     return bool(re.search("[:@]", rest.lstrip("/").partition("/")[0]) or _IN_QUERY.search(rest))
 
 
-def _parse(location: str) -> tuple[str, str]:
-    """Return bucket and prefix."""
+def _parse(location: str) -> Root:
     match = _LOCATION.fullmatch(location)
     bucket, path = (match[1], match[2] or "") if match else ("", "")
     parts = path.rstrip("/").split("/") if path.strip("/") else []
@@ -508,4 +409,5 @@ def _parse(location: str) -> tuple[str, str]:
             kind="invalid-location",
             hint="write s3://bucket/path, without empty parts; a bucket's name has a-z 0-9 . _ and - only",
         )
-    return bucket, "/".join(parts)
+    prefix = "/".join(parts)
+    return Root(f"s3://{bucket}/{prefix}".rstrip("/"), bucket, prefix)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from zlib_ng import zlib_ng
 
-from txnformat.store.s3.errors import RequestFailedError
+from txnformat.store.remote.answers import RequestFailedError
 from txnformat.store.uploads import CLOSE_ATTEMPTS_MAX, PARTS_IN_FLIGHT_MAX, PartedWriter, object_exists
 
 if TYPE_CHECKING:

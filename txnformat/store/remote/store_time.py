@@ -6,6 +6,7 @@ import threading
 from email.utils import parsedate_to_datetime
 
 from txnformat.clock import Clock, Instant
+from txnformat.errors import StorageError
 from txnformat.forking import renew_after_fork
 
 __all__ = ["StoreTime"]
@@ -57,6 +58,18 @@ class StoreTime:
         with self._lock:
             bounds = self._bounds
         return None if bounds is None else _ticks(self._clock.now()) + (bounds[0] + bounds[1]) // 2
+
+    def known_ms(self, store: str) -> int:
+        """Return what :meth:`estimate_ms` does, after an answer of ``store``; StorageError: no answer had the header."""
+        known = self.estimate_ms()
+        if known is None:
+            raise StorageError(
+                "the store's answers have no Date header, so its time is unknown",
+                kind="store-time-missing",
+                hint="use a store, or a proxy in front of it, that keeps to HTTP",
+                store=store,
+            )
+        return known
 
 
 def _ticks(now: Instant) -> int:
