@@ -76,7 +76,7 @@ def test_a_key_is_taken_back_where_no_erasure_began(txnlog: Command, people: Txn
     for where in ("name = bob", "none = 1", "TRUE"):
         answer = txnlog("erase", "people", "--where", where, "--requested-by", "x")
         assert answer.code == 2
-        assert "no erasure began, so this key is of no use" in answer.err
+        assert "no erasure was started; discard this key" in answer.err
     assert (
         "a text needs single quotes"
         in txnlog("erase", "people", "--where", "name = bob", "--requested-by", "x").err

@@ -397,7 +397,7 @@ def test_transactions_that_hold_a_topic_are_told_and_forced(txnlog: Command, ord
         answer = txnlog("delete-topic", "orders", "--yes", "--prepared", "prepared")
         assert answer.out.splitlines()[1:] == [
             "aborted the open transaction open",
-            "gave up what it had of the prepared transaction prepared",
+            "discarded the records of the prepared transaction prepared",
         ]
 
 

@@ -491,5 +491,5 @@ def _elements(value: Any, type_: pa.DataType) -> list[Any]:
         return plain
     elements = list(islice(value, count + 1))
     if len(elements) != count:
-        raise _BadValue(f"{shown(value)} has not the length that it tells, {count}")
+        raise _BadValue(f"{shown(value)}: its len(), {count}, differs from its number of elements")
     return elements

@@ -19,6 +19,7 @@ __all__ = [
     "BROKEN_PIPE",
     "CORRUPT",
     "EXIT_CODES",
+    "IMPORT_INTERRUPTED",
     "INTERNAL",
     "INTERRUPTED",
     "NEGATIVE",
@@ -138,6 +139,10 @@ class Notes(logging.Handler):
 
 class Interrupted(Exception):
     """Ctrl-C, with its effect on the work under way."""
+
+
+IMPORT_INTERRUPTED = "interrupted; committed data stays: run the same command again to continue"
+"""Message of an import or export that Ctrl-C has ended."""
 
 
 def exit_code(error: BaseException) -> int:

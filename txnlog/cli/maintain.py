@@ -159,7 +159,7 @@ SHOWN: dict[str, Callable[[MaintenanceReport], str]] = {
 @click.option(
     "--watch",
     type=Milliseconds("seconds"),
-    help="Go on, with so much time between the rounds, until SIGTERM or SIGINT.",
+    help="Repeat with this pause between rounds, until SIGTERM or SIGINT.",
 )
 @click.option(
     "--metrics-file",
@@ -170,7 +170,7 @@ SHOWN: dict[str, Callable[[MaintenanceReport], str]] = {
     "--truncate-older-than",
     type=Duration(),
     metavar="DURATION",
-    help="Let commit entries go that are older, at least 7d, once in 6 hours; what `txnlog alter-log` has set unless you say so, and without that they stay.",
+    help="Delete commit entries older than this (at least 7d), once in 6 hours. Default: the value set by `txnlog alter-log`; without one, entries stay.",
 )
 @dry_run_option
 def everything(
@@ -426,7 +426,7 @@ TRUNCATED = Table("Fate Kind Objects Bytes Why Example", example=lambda row: row
 )
 @dry_run_option
 def truncate(place: Place, older_than: datetime.timedelta, dry_run: bool, as_json: bool) -> None:
-    """Let old commit entries go. No record goes with them, and history, outcomes and versions stay readable: bundles have them.
+    """Delete old commit entries. No record is deleted with them, and history, outcomes and versions stay readable: bundles have them.
 
     It takes two runs, an hour apart: the first writes a boundary, the second deletes the entries below it. Run the command every day; it may run in
     several places at once. A log of an older version needs `txnlog upgrade` once before.
@@ -470,12 +470,12 @@ def _truncation_counts(report: TruncationReport) -> str:
 @click.option(
     "--target-bytes",
     type=Bytes(),
-    help="Compressed bytes of a new file, about; the topic's compact.target.bytes unless you say so.",
+    help="Approximate compressed size of a new file. Default: the topic's compact.target.bytes.",
 )
 @click.option(
     "--min-lag-ms",
     type=Milliseconds(),
-    help="Leave segments alone that have records of a transaction aborted less than so long ago, and by key records appended since then; the topic's min.compaction.lag.ms unless you say so.",
+    help="Skip segments with records of a transaction that was aborted within this time; in topics compacted by key, also records appended within it. Default: the topic's min.compaction.lag.ms.",
 )
 @click.option(
     "--dry-run",

@@ -122,7 +122,7 @@ def export_topics(
     group
         Name of the export. Its transactional id in Kafka is ``txnlog-export.<group>``; the group of this name in the log has copies of its positions.
     follow
-        Go on for ever. By default the export ends where the partitions ended when it began.
+        Follow the topics. By default the export stops at the ends that the partitions had at the start.
     partitions
         "same": each record keeps the number of its partition. "key": by the key, as Kafka's Java client would. A mapping: number here to number in Kafka.
     start

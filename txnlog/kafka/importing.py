@@ -148,7 +148,7 @@ def import_topics(
     group
         Name of the import in the log. Its producer is ``kafka-import.<group>``.
     follow
-        Go on for ever. By default the import ends where the partitions ended when it began.
+        Follow the topics. By default the import stops at the ends that the partitions had at the start.
     isolation
         "read_committed": up to the last stable offset, without what was aborted. "read_uncommitted": everything.
     partitions

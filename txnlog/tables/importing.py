@@ -135,7 +135,7 @@ def import_delta(
     group
         Name of the import in the log; its producer is ``import.<group>``. By default the topic's name.
     follow
-        Go on for ever.
+        Follow the table. By default the import stops at the version that was newest at the start.
     poll_ms
         How often a following import looks for new versions.
     start

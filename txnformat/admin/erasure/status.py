@@ -124,7 +124,7 @@ def _missing(state: LogState, known: ErasureState, left: tuple[str, ...]) -> lis
             f"{what}: `txnlog vacuum` or `txnlog maintain all`, once these entries are older than its grace"
         ]
     return list(left) or [
-        "a look whether the vacuums have deleted all old objects: `txnlog maintain erasures` or `txnlog maintain all`"
+        "a check that vacuums have deleted all old objects: `txnlog maintain erasures` or `txnlog maintain all`"
     ]
 
 

@@ -110,7 +110,7 @@ def check_open(state: LogState, erasure_id: str) -> ErasureState:
         raise ConflictError(
             "the erasure is complete",
             kind="erasure-superseded",
-            hint="nothing needs to be done",
+            hint="no action is needed",
             entry=known.complete_entry,
         )
     if known.entry > state.entry:

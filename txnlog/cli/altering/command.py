@@ -69,7 +69,7 @@ def alter_topic(
     message: str | None,
     as_json: bool,
 ) -> None:
-    """Change TOPIC, in one step: more partitions, columns that come, go or get other names, wider types, settings.
+    """Change TOPIC in one step: add partitions; add, drop or rename columns; widen types; change settings.
 
     Existing data is not rewritten. With more partitions, keys go to other partitions than before. A column that is added under the name of a dropped one is null in all
     older records; values of dropped columns stay in files until a compaction.

@@ -116,7 +116,7 @@ def erase(
             )
     except TxnLogError as error:
         if shows_key and error.kind in REFUSED:
-            show_lines("no erasure began, so this key is of no use", sys.stderr)
+            show_lines("no erasure was started; discard this key", sys.stderr)
         raise
     if as_json:
         print_json(report.to_dict())

@@ -49,7 +49,7 @@ def _parse_before(
     "--prepared",
     multiple=True,
     metavar="TRANSACTIONAL_ID",
-    help="Give up what this prepared transaction has in such a partition, and do as with --force; repeat the option.",
+    help="Discard this prepared transaction's records in such a partition; implies --force. Repeat the option for more.",
 )
 def delete_records(
     topic: str,
@@ -115,7 +115,7 @@ def delete_topic(
 def _say_ended(aborted: Iterable[str], given_up: Iterable[str]) -> None:
     for what, names in (
         ("aborted the open", sorted({*aborted})),
-        ("gave up what it had of the prepared", sorted({*given_up})),
+        ("discarded the records of the prepared", sorted({*given_up})),
     ):
         if names:
             say(f"{what} {'transaction' if len(names) == 1 else 'transactions'} {', '.join(names)}")

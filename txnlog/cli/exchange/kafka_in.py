@@ -24,7 +24,7 @@ FILE = FilePath()
     group="kafka-import",
     group_help="Name of the import: its positions are those of this group.",
     partitions_help="Keep each record's partition, go by key, or send partition N of Kafka to partition M.",
-    lost_help="If Kafka has removed records that were not imported yet: an error, or go on behind them.",
+    lost_help="If Kafka has removed records before they were imported: fail, or skip the gap.",
     batch_records=50_000,
     batch_help="Most records of a transaction.",
 )

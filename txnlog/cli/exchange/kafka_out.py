@@ -21,7 +21,7 @@ __all__ = ["export_kafka"]
     group="kafka-export",
     group_help="Name of the export: Kafka keeps its positions, and the group of this name has copies of them.",
     partitions_help="Keep each record's partition, go by key, or send partition N to partition M of Kafka.",
-    lost_help="If the log has removed records that were not exported yet: an error, or go on behind them.",
+    lost_help="If the log has removed records before they were exported: fail, or skip the gap.",
     batch_records=10_000,
     batch_help="About how many records a transaction has at most.",
 )
