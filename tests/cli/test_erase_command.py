@@ -59,7 +59,7 @@ def test_status_says_what_each_erasure_lacks(txnlog: Command, people: TxnLog) ->
     unknown = txnlog("erase", "--status", "x", "--json")
     assert (unknown.code, unknown.error["kind"]) == (3, "unknown-erasure")
     for other in (["--where", "n = 1"], ["--requested-by", "me"], ["--key", KEY], ["--abandon"]):
-        assert "goes with the id of an erasure alone" in txnlog("erase", name, "--status", *other).err
+        assert "takes only the id of an erasure" in txnlog("erase", name, "--status", *other).err
 
 
 def test_a_call_says_whether_the_erasure_is_new_and_whether_anything_matches(

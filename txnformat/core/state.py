@@ -80,7 +80,7 @@ def topic_gone(what: str, topic_id: str, **values: object) -> NotFoundError:
     return NotFoundError(
         what,
         kind="topic-gone",
-        hint="a topic that has the same name now is another one: look it up by its name to use that",
+        hint="a topic that has the same name now is a different one: look it up by its name to use it",
         topic_id=topic_id,
         **values,
     )

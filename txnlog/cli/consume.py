@@ -369,7 +369,7 @@ def _show_table(batches: Batches, schema: pa.Schema, limit: int | None, binary: 
     if has_more:
         sys.stdout.flush()
         logger.warning(
-            "there are more than %d records: --limit shows as many as it says, --format json or csv all",
+            "there are more than %d records: set --limit, or show all with --format json or csv",
             TABLE_ROWS,
         )
 

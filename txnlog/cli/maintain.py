@@ -188,7 +188,7 @@ def everything(
     With --dry-run each task shows what it would do to the log as it is, without the effects of the tasks before it; tables are not made.
     """
     if dry_run and (watch is not None or metrics_file is not None):
-        raise click.UsageError("--dry-run goes neither with --watch nor with --metrics-file")
+        raise click.UsageError("--dry-run cannot be combined with --watch or --metrics-file")
     if watch is not None and watch < 1_000:
         raise click.UsageError("--watch takes at least 1 second")
     from txnformat.admin.maintenance import Upkeep
@@ -277,7 +277,7 @@ def timeouts(place: Place, as_json: bool) -> None:
 def seal(place: Place, as_json: bool) -> None:
     """Move decided batches from the state into sidecars, and merge the lists of these.
 
-    Writers do this themselves once there are enough batches; they leave lists of more than 200,000 rows to this command. The command reports what it moved; an empty report is no error.
+    Writers do this themselves once there are enough batches; they leave lists of more than 200,000 rows to this command. The command reports what it moved; an empty report is not an error.
     """
     report = _report("seal", place, as_json)
     if report is None:
@@ -486,7 +486,7 @@ def _truncation_counts(report: TruncationReport) -> str:
     "--spark",
     "with_spark",
     is_flag=True,
-    help="Let the tasks of Spark write the files, in the session that the environment describes.",
+    help="Write the files in tasks of Spark, in the session that the environment describes.",
 )
 def compact(
     topic: str | None,
@@ -499,7 +499,7 @@ def compact(
 ) -> None:
     """Write small files of old records together, in all topics or in TOPIC. Of topics with cleanup.policy=compact, keep only the latest record of each key.
 
-    Readers see what they saw before, with fewer requests, but for the records of keys that have later ones. The command seals first. The old
+    Readers see what they saw before, with fewer requests, except records of keys that have later ones. The command seals first. The old
     files stay until a vacuum. A log of an older version needs `txnlog upgrade` once before.
     """
     given = {name: value for name, value in settings.items() if value is not None}

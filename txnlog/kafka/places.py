@@ -196,7 +196,7 @@ def out_of_range(topic: str, partition: int, position: int, held: Bounds) -> Off
         if gone
         else "the position lies beyond the end of the Kafka partition, which has lost records",
         kind="kafka-offset-out-of-range",
-        hint='nothing was imported in this round; on_lost="continue" goes on at '
+        hint='nothing was imported in this round; on_lost="continue" skips to '
         + ("the earliest offset" if gone else "the end"),
         topic=topic,
         partition=partition,

@@ -39,7 +39,7 @@ def request_erasure(state: LogState, action: RequestErasure) -> RequestErasure |
         raise ConflictError(
             "the log has too many erasures that are not complete",
             kind="too-many-erasures",
-            hint="call the open ones again (txnlog erase --status lists them), give up those whose key is lost (--abandon), run maintenance, or put several conditions into one",
+            hint="call the open ones again (txnlog erase --status lists them), abandon those whose key is lost (--abandon), run maintenance, or put several conditions into one",
             open=len(opened),
             rewriting=rewriting,
         )

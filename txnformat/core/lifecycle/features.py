@@ -36,14 +36,14 @@ def enable(state: LogState, action: EnableFeatures) -> Upgrade:
 
 
 def change_log(state: LogState, action: ChangeLog) -> Upgrade:
-    """Return the operation that sets something of the whole log; its features stay."""
+    """Return the operation that changes settings of the whole log; its features stay."""
     check_lifecycle(state)
     age_ms = action.truncate_older_than_ms
     if not is_entry_age(age_ms):
         raise InvalidInputError(
-            f"{age_ms} ms is not an age at which entries go: it is at least {ENTRY_AGE_MS_MIN}",
+            f"{age_ms} ms is not a possible age: commit entries are kept for at least {ENTRY_AGE_MS_MIN} ms",
             kind="invalid-age",
-            hint="younger entries stay, for clients that have no news for so long",
+            hint="clients that were away for a while need younger entries",
         )
     reader, writer, maintenance = (tuple(sorted(names)) for names in state.features)
     return Upgrade(reader, writer, maintenance, truncate_older_than_ms=age_ms)

@@ -52,7 +52,7 @@ from txnformat.types import TopicPartition
 
 __all__ = ["acknowledge", "check_nack", "create_subscription", "delete_subscription"]
 
-END_FIRST = "let the transaction end first"
+END_FIRST = "wait until the transaction has ended"
 
 
 def create_subscription(state: LogState, action: CreateSubscription) -> CreateSubscription:

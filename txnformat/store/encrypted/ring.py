@@ -250,7 +250,7 @@ def _wrapped(store: ObjectStore, client: KeyClient, key: DataKey) -> WrappedReco
     record = _record_of(key, answer)
     if record is None:
         raise StorageError(
-            "the key client answered something that is no wrapped key; nothing was stored",
+            "the key client answered something that is not a wrapped key; nothing was stored",
             kind="key-refused",
             hint="wrap returns a text of 1 to 255 bytes, the name of the master key, and 1 to 16,384 bytes, the wrapped key",
             store=store.url,

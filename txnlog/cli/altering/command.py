@@ -44,14 +44,16 @@ __all__ = ["alter_topic"]
     "dropped",
     multiple=True,
     metavar="NAME",
-    help="A column that no reader gets any more; repeat the option. A log of an older version needs `txnlog upgrade --columns` once before.",
+    help="A column to drop: readers no longer see it; repeat the option. A log of an older version needs `txnlog upgrade --columns` once before.",
 )
 @settings_option
-@click.option("--unset", multiple=True, metavar="NAME", help="A setting to take back; repeat the option.")
+@click.option(
+    "--unset", multiple=True, metavar="NAME", help="A setting to reset to its default; repeat the option."
+)
 @click.option(
     "--schema",
     metavar="FILE",
-    help="A file with a newer schema, as for create-topic: its further columns are added, and its wider types taken.",
+    help="A file with a newer schema, as for create-topic: its new columns are added, and its wider types are applied.",
 )
 @with_schema_format
 def alter_topic(

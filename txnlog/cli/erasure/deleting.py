@@ -43,7 +43,7 @@ def _parse_before(
 @click.option(
     "--force",
     is_flag=True,
-    help="Abort the open transactions that have begun below the offsets; latest is the log end then.",
+    help="Abort the open transactions that have begun below the offsets; with it, latest is the log end.",
 )
 @click.option(
     "--prepared",
@@ -87,7 +87,7 @@ def delete_records(
     "--prepared",
     multiple=True,
     metavar="TRANSACTIONAL_ID",
-    help="Give up the records of this prepared transaction in the topic, and do the same as --force; repeat the option.",
+    help="Discard this prepared transaction's records in the topic; implies --force. Repeat the option for more.",
 )
 def delete_topic(
     topic: str, place: Place, dry_run: bool, yes: bool, force: bool, prepared: tuple[str, ...], as_json: bool
@@ -125,5 +125,5 @@ def _ask_for_name(topic: str, partitions: int) -> None:
     what = f"deletes topic {printable(topic)} with {counted(partitions, 'partition')} for good"
     if sys.stdin is None or not sys.stdin.isatty():
         raise click.UsageError(f"this {what}: add --yes to do it")
-    if asked(lambda: click.prompt(f"This {what}. Type its name to go on", err=True)) != topic:
+    if asked(lambda: click.prompt(f"This {what}. Type its name to continue", err=True)) != topic:
         raise click.UsageError("that is not the name of the topic; nothing was deleted")

@@ -37,7 +37,7 @@ _OPTIONS = [
     click.option(
         "--rewrite",
         is_flag=True,
-        help="Encode all rows anew. Default: a file's bytes go into the log as they are where they can.",
+        help="Encode all rows again. Default: copy a file's bytes unchanged where possible.",
     ),
     click.option("--no-create", is_flag=True, help="Do not create the topic if the log does not have it."),
     click.option(
@@ -68,7 +68,7 @@ def _with_options(follow: str) -> Callable[[Callable[..., Any]], Callable[..., A
 @click.argument("topic")
 @with_place
 @click.option(
-    "--version", type=IntegerRange(min=0), help="Go up to this version of the table. Default: the newest."
+    "--version", type=IntegerRange(min=0), help="Import up to this version of the table. Default: the newest."
 )
 @click.option(
     "--changes",
@@ -88,7 +88,7 @@ def import_delta(place: Place, as_json: bool, table: str, **settings: Any) -> No
     """Import the Delta table TABLE into TOPIC, each row exactly once.
 
     The first call copies the rows of one version. Later calls, or --follow, bring what newer versions have added: each version in one transaction. The command can be
-    stopped or die anywhere, and goes on when it is called again.
+    stopped or killed at any time; call it again to continue.
     """
     from txnlog.tables import importing
 
