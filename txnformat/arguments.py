@@ -83,7 +83,7 @@ def one_of(kind: Any, name: str, value: object) -> Any:
         return kind(value)
     except ValueError:
         raise InvalidInputError(
-            f"{name} is {repr_of(value, 80)}, none of {', '.join(one.value for one in kind)}",
+            f"{name} is {repr_of(value, 80)}, not one of {', '.join(one.value for one in kind)}",
             kind="invalid-argument",
         ) from None
 

@@ -229,7 +229,7 @@ def plan_table(
     (plan,) = plan_tables(spark, root, {topic: columns}, **options)
     if topic_ids is not None and topic_ids != (plan.log_id, plan.pinned.topic_id):
         raise ConflictError(
-            "the log at this path, or its topic, is another one than the checkpoint says",
+            "the log at this path, or its topic, is not the one in the checkpoint",
             kind="log-replaced",
             hint="pass the root that the stream reads",
             path=plan.path,

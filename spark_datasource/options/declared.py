@@ -200,7 +200,7 @@ class ReadOptions:
             raise InvalidInputError(
                 "option isolation is snapshot; a stream reads read_committed or read_uncommitted",
                 kind="invalid-option",
-                hint='use option("order", "commit") to be held back by no open transaction',
+                hint='use option("order", "commit"): then open transactions do not hold the stream back',
             )
 
     def _refuse(self, only: str, text: str) -> None:

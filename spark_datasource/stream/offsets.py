@@ -97,7 +97,7 @@ def parse_stream_offset(value: object) -> StreamOffset:
         return msgspec.convert(None if version is None else value, StreamOffset)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):  # UnicodeError: half a surrogate pair
         raise InvalidInputError(
-            f"the checkpoint has {repr_of(value, 200)}, which is no offset of txnlog",
+            f"the checkpoint has {repr_of(value, 200)}, which is not an offset of txnlog",
             kind="invalid-checkpoint",
             hint="use the source that wrote the checkpoint, or a new checkpointLocation",
         ) from None

@@ -432,13 +432,13 @@ class SparkTransaction:
         producer = self._producer
         if self._calls.cut is not None and producer and producer.status in _ABORTABLE:
             raise InvalidTransactionStateError(
-                f"{call}() is not possible now: {self._calls.cut}() of this transaction was interrupted, and the program went on",
+                f"{call}() is not possible now: {self._calls.cut}() of this transaction was interrupted, and the program continued",
                 kind="abort-required",
                 hint="nothing of it is committed: let the error leave the with block, and run the job again",
             )
         if self._failure is not None and producer and producer.status is ProducerStatus.ABORT_REQUIRED:
             raise InvalidTransactionStateError(
-                f"{call}() is not possible now: a write of this transaction has failed, and the program went on",
+                f"{call}() is not possible now: a write of this transaction has failed, and the program continued",
                 kind="abort-required",
                 hint="nothing of it is committed: let the error leave the with block, and run the job again",
             ) from self._failure

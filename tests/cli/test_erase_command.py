@@ -59,7 +59,7 @@ def test_status_says_what_each_erasure_lacks(txnlog: Command, people: TxnLog) ->
     unknown = txnlog("erase", "--status", "x", "--json")
     assert (unknown.code, unknown.error["kind"]) == (3, "unknown-erasure")
     for other in (["--where", "n = 1"], ["--requested-by", "me"], ["--key", KEY], ["--abandon"]):
-        assert "goes with the id of an erasure alone" in txnlog("erase", name, "--status", *other).err
+        assert "takes only the id of an erasure" in txnlog("erase", name, "--status", *other).err
 
 
 def test_a_call_says_whether_the_erasure_is_new_and_whether_anything_matches(
@@ -76,7 +76,7 @@ def test_a_key_is_taken_back_where_no_erasure_began(txnlog: Command, people: Txn
     for where in ("name = bob", "none = 1", "TRUE"):
         answer = txnlog("erase", "people", "--where", where, "--requested-by", "x")
         assert answer.code == 2
-        assert "no erasure began, so this key is of no use" in answer.err
+        assert "no erasure was started; discard this key" in answer.err
     assert (
         "a text needs single quotes"
         in txnlog("erase", "people", "--where", "name = bob", "--requested-by", "x").err

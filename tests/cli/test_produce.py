@@ -329,7 +329,7 @@ def test_a_table_that_is_cut_off_says_so(txnlog: Command, log: TxnLog) -> None:
     cut = txnlog("consume", "many", "--format", "table")
     assert cut.out == whole.out
     assert cut.err == (
-        "txnlog: note: there are more than 100 records: --limit shows as many as it says, --format json or csv all\n"
+        "txnlog: note: there are more than 100 records: set --limit, or show all with --format json or csv\n"
     )
     more = txnlog("consume", "many", "--format", "table", "--limit", 101)
     assert (len(more.out.splitlines()), more.err) == (102, "")

@@ -84,7 +84,7 @@ def test_a_pipe_is_read(root: Path, txnlog: Command) -> None:
         (f'{{"secret": ["{SECRET}"]}}', 2, "'secret' is list; use text"),
         (f"secret={SECRET}\nsecret=x", 2, "line 2: option 'secret' is given twice"),
         (f'{{"secret": "{SECRET}", "secret": "x"}}', 2, "given twice"),
-        (f"{SECRET}", 2, "looks like no name"),
+        (f"{SECRET}", 2, "does not look like a name"),
         (f"endpoint_url=http://user:{SECRET}@host", 2, "endpoint_url must be"),
         (b"secret=\xff\xfe", 2, "UTF-8"),
         (f"secret={SECRET * BYTES_MAX}", 2, "at most"),

@@ -397,7 +397,7 @@ def test_transactions_that_hold_a_topic_are_told_and_forced(txnlog: Command, ord
         answer = txnlog("delete-topic", "orders", "--yes", "--prepared", "prepared")
         assert answer.out.splitlines()[1:] == [
             "aborted the open transaction open",
-            "gave up what it had of the prepared transaction prepared",
+            "discarded the records of the prepared transaction prepared",
         ]
 
 
@@ -436,7 +436,10 @@ def test_history_says_that_there_are_older_entries(txnlog: Command, log: TxnLog)
     log.create_topic("u", pa.schema([("id", pa.int64())]))
     newest = log.refresh().entry
     answer = txnlog("history", "--limit", 1)
-    assert answer.err == f"older entries are not shown: --start {newest - 1} goes on, --all shows all\n"
+    assert (
+        answer.err
+        == f"older entries are not shown: --start {newest - 1} shows the next ones, --all shows all\n"
+    )
     assert txnlog("history", "--start", newest - 1, "--limit", newest).err == ""
     assert txnlog("history", "--all").err == ""
     assert txnlog("history", "--limit", 1, "--json").err == ""

@@ -112,7 +112,7 @@ def test_ctrl_c_ends_an_import_that_follows_and_keeps_what_is_committed(
         process.kill()
         process.wait()
     assert process.returncode == 130, out
-    assert "the same command goes on behind it" in out
+    assert "run the same command again to continue" in out
     assert log.read(topic).read_all().num_rows == 1
 
 

@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from tests.meta.markdown import ROOT, prose
-from tests.meta.plain_english import NOBODY, WORDS, headless, page_sentences, source_texts, unnamed
+from tests.meta.plain_english import (
+    DIALECT,
+    NOBODY,
+    WORDS,
+    headless,
+    page_sentences,
+    source_texts,
+    unnamed,
+    users_strings,
+)
 
 PAGES = sorted(
     path.relative_to(ROOT)
@@ -27,6 +36,10 @@ FOLDERS = (
     "scripts",
 )
 """Not ``tests``: a test's docstring is its claim, and may be a noun clause. Names of tests say "nobody", too."""
+
+PRODUCT = ("txnformat", "writers", "spark_datasource", "txnlog", "pyspark_txnlog")
+UNSWEPT = ("txnformat/core/fold.py", "txnformat/store/cloud/", "txnformat/store/s3/")
+"""Old texts are left here: "is no clear success", "lets entries go", "goes on"."""
 
 
 def _texts(folder: str) -> list[tuple[str, str, str]]:
@@ -66,6 +79,74 @@ def test_sentences_of_tests_name_their_actors() -> None:
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_a_field_s_docstring_says_what_the_field_is(folder: str) -> None:
     assert [(where, text) for where, kind, text in _texts(folder) if kind == "field" and headless(text)] == []
+
+
+@pytest.mark.parametrize("folder", PRODUCT)
+def test_messages_and_helps_are_standard_english(folder: str) -> None:
+    found = [
+        (f"{path.relative_to(ROOT)}:{line}", match[0], text)
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if not str(path.relative_to(ROOT)).startswith(UNSWEPT)
+        for line, text in users_strings(path.read_text(encoding="utf-8"))
+        for match in DIALECT.finditer(text)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "this JSON is no schema",
+        "values that are no whole numbers from 0 on",
+        "older master keys are needed no more",
+        "it answers no more",
+        "a list has not the length that it tells",
+        "publish with rebuild=True to state the whole table anew",
+        "the same command goes on behind it",
+        "Type its name to go on",
+        "--dry-run goes neither with --watch nor with --metrics-file",
+        "so it does not go with {}",
+        "Let commit entries go that are older",
+        "a transaction aborted less than so long ago",
+        "clients that have no news for so long",
+        "they stay, as at first.",
+        "the topic's compact.target.bytes unless you say so.",
+        "Default: end at what is there when the command begins.",
+        "a version of its topic's schema that there is not",
+        "start is {}, none of {}",
+        "which Arrow takes for no list",
+        "Allow as well that columns of topics are dropped.",
+        "the log does not allow that anything is removed",
+        "the log is not concerned",
+        "so this key is of no use",
+        "the log is another one than the checkpoint says",
+        "a look whether the vacuums have deleted all old objects",
+    ],
+)
+def test_dialect_is_found(text: str) -> None:
+    assert DIALECT.search(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "there is no such topic",
+        "the position is no longer in the partition",
+        "so there are no records to read",
+        "let the error leave the with block",
+        "a long run of records ago",
+    ],
+)
+def test_standard_english_is_no_dialect(text: str) -> None:
+    assert not DIALECT.search(text)
+
+
+def test_strings_that_users_read_are_found() -> None:
+    source = (
+        '"""A module."""\nTEXT = "a\\n  text"\n"""A field."""\n\n\n@click.command()\ndef f():\n'
+        '    """Help."""\n    say(f"{x} is late")\n\n\ndef g():\n    """A function."""\n'
+    )
+    assert sorted(users_strings(source)) == [(2, "a text"), (8, "Help."), (9, "{} is late")]
 
 
 def test_the_words_are_found() -> None:

@@ -150,7 +150,7 @@ class LogDescription:
     boundary: int = 0
     """Entries below (exclusive) may be deleted; their history is in bundles. 0: a truncation has not been run."""
     truncate_older_than_ms: int = -1
-    """Age at which maintenance lets commit entries go; -1: they stay."""
+    """Maintenance deletes commit entries older than this; -1: entries are kept."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON; blocks of ids in Kafka's form."""

@@ -148,7 +148,7 @@ class Groups:
         to : str, int, datetime, timedelta or mapping
             "earliest"; "latest" (the last stable offset); "current" (where it is, and "latest" where it has no position);
             an offset; "shift:+n" or "shift:-n"; a datetime (naive: UTC): the first record that is not older, "latest"
-            without one; a timedelta: so long ago by the store's time; a mapping of partition to offset, or without a topic
+            without one; a timedelta: this long before now, by the store's time; a mapping of partition to offset, or without a topic
             of (topic, partition) to offset.
         dry_run : bool
             Only say what would be done, or why it could not be.

@@ -136,7 +136,7 @@ class Policy(NamedTuple):
         truncate_older_than: datetime.timedelta | None,
         tables: KnownTables,
     ) -> Self:
-        """Return the policy of a log; what the caller gives wins."""
+        """Return the policy of a log. The caller's value takes precedence."""
         if truncate_older_than is None and state.truncate_older_than_ms >= 0:
             truncate_older_than = datetime.timedelta(milliseconds=state.truncate_older_than_ms)
         return cls(truncate_older_than, tables)
@@ -343,9 +343,7 @@ def maintain(
         if name not in tasks if tasks else not task.is_wanted(policy):
             continue
         if task.is_lossy and committer.state.lacks(LIFECYCLE):
-            skipped.append(
-                SkippedTask(name, "the log does not allow that anything is removed: txnlog upgrade")
-            )
+            skipped.append(SkippedTask(name, "the log does not allow removals; run txnlog upgrade"))
             continue
         last = last_done.get(name)
         if not tasks and last is not None and waited_ms(last, committer.clock.now()) < task.rest_ms:

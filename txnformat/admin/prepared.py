@@ -122,7 +122,7 @@ def end_prepared(
     values["entry"] = found.entry
     if found.cause is Cause.OPERATOR:
         raise ProducerFencedError(
-            "an operator has given the prepared transaction up: it is aborted",
+            "an operator has aborted the prepared transaction",
             kind="aborted-by-operator",
             hint="find out why, and correct what other systems have committed with it",
             **values,

@@ -380,7 +380,7 @@ class Transactions:
             Only transactions whose first entry is below this one (exclusive): the next entry when the caller started,
             ``log.refresh().entry + 1``. Default: when this call began.
         restored : bool
-            The job goes on from a checkpoint: only the worker's own id.
+            The job continues from a checkpoint: abort only the worker's own id.
         dry_run : bool
             Only show the effect; change nothing.
 
@@ -455,7 +455,7 @@ def _prepared(one: EndedTransaction) -> InvalidTransactionStateError:
     return InvalidTransactionStateError(
         "the transaction is prepared: its coordinator decides the outcome",
         kind="transaction-prepared",
-        hint="its coordinator must commit or abort it; force_terminate gives it up for good",
+        hint="its coordinator must commit or abort it; force_terminate aborts it for good",
         transactional_id=one.transactional_id,
         producer_id=one.producer_id,
         epoch=one.producer_epoch,

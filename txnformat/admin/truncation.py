@@ -142,9 +142,9 @@ def checked_age_ms(older_than: object) -> int:
     """Return an age of entries in milliseconds. Raises InvalidInputError of kind ``invalid-age``."""
     if not isinstance(older_than, datetime.timedelta) or older_than < OLDER_THAN:
         raise InvalidInputError(
-            f"{_age(older_than)} is not an age at which entries go: it is at least {OLDER_THAN.days} days",
+            f"{_age(older_than)} is not a possible age: commit entries are kept for at least {OLDER_THAN.days} days",
             kind="invalid-age",
-            hint="use 30 days, for example: timedelta(days=30) in Python, 30d on the command line; younger entries stay, for clients that have no news for so long",
+            hint="use 30 days, for example: timedelta(days=30) in Python, 30d on the command line; clients that were away for a while need younger entries",
         )
     return older_than // datetime.timedelta(milliseconds=1)
 
@@ -234,7 +234,7 @@ class _Truncation:
         self._delete_snapshots(state, end)
         self._delete(
             TruncatedKind.BOUNDARY,
-            "two higher ones are there",
+            "two higher ones exist",
             {keys.boundary_key(one): 0 for one in sorted(boundaries)[:-2]},
         )
         self._renew_hint(state, end)
@@ -293,7 +293,7 @@ class _Truncation:
         self._add(
             Act.WRITTEN,
             TruncatedKind.BUNDLE,
-            "it keeps the history of entries that may go",
+            "it keeps the history of entries that may be deleted",
             {_bundle_key(one.first): 0 for one in found if one.missing},
         )
 
@@ -308,7 +308,7 @@ class _Truncation:
         self._add(
             Act.WRITTEN,
             TruncatedKind.BOUNDARY,
-            "entries below may go from an hour later on",
+            "entries below it may be deleted an hour later",
             {key: len(data)},
         )
 

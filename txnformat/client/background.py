@@ -58,5 +58,5 @@ class Background:
             while thread.is_alive():
                 thread.join(JOIN_SECONDS)
                 if thread.is_alive() and waited_ms(since, self._clock.now()) >= WAIT_MS_MAX:
-                    logger.warning("background work (%s) does not end, and is not waited for", name)
+                    logger.warning("background work (%s) did not finish in time; closing without it", name)
                     break

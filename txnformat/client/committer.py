@@ -96,7 +96,7 @@ _LEAD = "lead"
 class Committer:
     """A process's handle on the chain of one log: follows it, and commits to it.
 
-    Safe for use by many threads, and in a forked child, which opens the log anew. Nothing is read or written before the
+    Safe for use by many threads, and in a forked child, which opens the log again. Nothing is read or written before the
     first call of a method.
     """
 
@@ -125,7 +125,7 @@ class Committer:
         )
 
     def renew(self) -> None:
-        """Know nothing, and have no threads: as at first. In a forked child the parent's may have been anywhere."""
+        """Reset to the initial state, without threads. In a forked child the parent's may have been anywhere."""
         self._view: View | None = None
         self._publishing = allocate_lock()
         self._pace = Pace()  # the leader's

@@ -61,7 +61,7 @@ def begin_log(
 ) -> None:
     """Write the first entry of a log that was just created. ``embedding`` None: as the settings say. Requests: 1 entry.
 
-    Raises ConflictError of kind ``log-exists`` when another process has written it, and it says otherwise.
+    Raises ConflictError of kind ``log-exists`` when another process has written it, and it differs.
     """
     longest_ms = max_transaction_timeout_ms
     if longest_ms is None:
@@ -72,7 +72,7 @@ def begin_log(
     other_timeout = longest_ms not in (None, state.max_transaction_timeout_ms)
     if other_timeout or embedding not in (None, EMBEDDING in state.features.reader):
         raise ConflictError(
-            "another process has written the log's first entry, and it says otherwise",
+            "another process has written the log's first entry, and it differs",
             kind="log-exists",
             hint="open it with TxnLog.open",
             path=committer.store.url,

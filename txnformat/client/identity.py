@@ -1,4 +1,4 @@
-"""Whether the log that was opened is still the one at its place. A look for new entries cannot tell: it asks for the next entry alone."""
+"""Whether the log that was opened is still the one at its place. A look for new entries cannot detect it: it asks for the next entry alone."""
 
 from __future__ import annotations
 

@@ -279,7 +279,7 @@ def _check_names(names: Sequence[str], path: str, problems: list[str], *, top: b
             problems.append(f"column {shown} appears twice")
         elif folded in seen:
             problems.append(
-                f"column {shown} clashes with {_shown(path, seen[folded])}: Spark does not tell upper from lower case"
+                f"column {shown} clashes with {_shown(path, seen[folded])}: Spark does not distinguish upper and lower case"
             )
         seen.setdefault(folded, name)
         if top and folded in RESERVED_COLUMNS:

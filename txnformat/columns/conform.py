@@ -118,7 +118,9 @@ def _refuse_addresses(frame: Any) -> None:
     """Refuse columns of Python objects in polars: it hands out their addresses in memory as bytes."""
     names = [name for name, type_ in getattr(frame, "schema", {}).items() if _has_addresses(type_)]
     if names:
-        raise _mismatch([f"column {name!r:.300} holds Python objects, which are no data" for name in names])
+        raise _mismatch(
+            [f"column {name!r:.300} holds Python objects, which cannot be stored" for name in names]
+        )
 
 
 def _has_addresses(type_: Any) -> bool:
@@ -271,7 +273,9 @@ def _taken(rows: Sequence[Any]) -> Sequence[Any]:
             if others > PROBLEMS_MAX:  # a range, say, may have more of them than fit into memory
                 return taken
         if len(taken) != len(rows):
-            raise _mismatch([f"a {type_name(rows)} has not the length that it tells, {len(rows)}"])
+            raise _mismatch(
+                [f"a {type_name(rows)}: its len(), {len(rows)}, differs from its number of elements"]
+            )
         return [dict(islice(row.items(), len(row) + 1)) if isinstance(row, Mapping) else row for row in taken]
     except InvalidInputError:
         raise

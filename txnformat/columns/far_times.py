@@ -1,4 +1,4 @@
-"""Times that Python has not: dates and instants outside of the years 1 to 9999.
+"""Times outside Python's range: dates and instants outside of the years 1 to 9999.
 
 Arrow holds them; its conversions to Python's values fail. So they are refused where rows enter, and those that are stored
 already are shown as text.

@@ -44,7 +44,7 @@ class FileColumns:
         """Return whether the file has a column of the reader. Raises ConflictError of kind ``column-dropped``: it had it once."""
         if name in self.gone:
             raise ConflictError(
-                "a column that is read was dropped, and records were written anew without it",
+                "a column that is read was dropped, and records were rewritten without it",
                 kind="column-dropped",
                 hint="read again without the column; a stream has to be loaded again",
                 column=name,

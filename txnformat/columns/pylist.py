@@ -1,6 +1,6 @@
 """Arrow data as Python's values; text that is not UTF-8, which only another program writes, is said clearly.
 
-Arrow takes any bytes for text, and hands them out; Python's strings cannot hold them. Times that Python has not are text.
+Arrow takes any bytes for text, and hands them out; Python's strings cannot hold them. Times outside Python's range are text.
 """
 
 from __future__ import annotations

@@ -210,7 +210,7 @@ def _has_own_length(kind: type) -> bool:
 
 def _unfit_arrow(value: Any) -> str | None:
     if not isinstance(value, pa.Scalar):
-        return f"{shown(value)}, which Arrow takes for no list; pass a list"
+        return f"{shown(value)}, which Arrow does not take for a list; pass a list"
     try:
         without_arrow(value)
     except Exception as error:  # noqa: BLE001 - also a time that Python has not
@@ -318,7 +318,7 @@ def _plain(value: Any) -> Any:
         if issubclass(kind, base):
             return copy(value)
     if isinstance(value, tuple(_PLAIN)):
-        raise _BadValue(f"{shown(value)} is not of the class that it tells")
+        raise _BadValue(f"{shown(value)} has a __class__ that is not its type")
     return value
 
 
@@ -491,5 +491,5 @@ def _elements(value: Any, type_: pa.DataType) -> list[Any]:
         return plain
     elements = list(islice(value, count + 1))
     if len(elements) != count:
-        raise _BadValue(f"{shown(value)} has not the length that it tells, {count}")
+        raise _BadValue(f"{shown(value)}: its len(), {count}, differs from its number of elements")
     return elements

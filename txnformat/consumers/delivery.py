@@ -42,7 +42,7 @@ class _Partition:
     passed: Ranges = field(default_factory=lambda: NO_RANGES)
     """Read by this instance: handed out, or passed over since it was not to be, or nothing to be read."""
     taken: Ranges = field(default_factory=lambda: NO_RANGES)
-    """The offsets known as acknowledged or pending; an offset of them that is so no more has become free."""
+    """The offsets known as acknowledged or pending; an offset that no longer is has become free."""
     seen: PartitionAcks | None = None
     """The state that ``taken`` is from. If None, it is from more than one."""
 

@@ -132,7 +132,7 @@ class Membership:
                 raise ConflictError(
                     "positions of the group are pending in an open transaction",
                     kind="offsets-pending",
-                    hint="let it end, or abort it: txnlog transactions abort",
+                    hint="wait until it ends, or abort it: txnlog transactions abort",
                     group=self._group,
                     transactional_id=pending[0],
                     waited_ms=self._settings.default_api_timeout_ms,

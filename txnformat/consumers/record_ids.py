@@ -53,7 +53,7 @@ def _numbers(records: pa.RecordBatch | pa.Table, name: str) -> NDArray[np.int64]
         if not len(numbers) or 0 <= numbers.min() <= numbers.max() < 2**62:
             return numbers.astype(np.int64)
     raise InvalidInputError(
-        f"the column {name} has values that are no whole numbers from 0 on",
+        f"the column {name} has values that are not whole numbers from 0 on",
         kind="invalid-records",
         hint=_HINT,
     )

@@ -25,7 +25,7 @@ class OffsetReset(StrEnum):
     EARLIEST = "earliest"
     LATEST = "latest"
     NONE = "none"
-    """Nowhere: the consumer is to be told."""
+    """No default: the caller must seek."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -533,7 +533,7 @@ class Subscription:
         return AckConflictError(
             "the records were removed from the log",
             kind=ALREADY_ACKNOWLEDGED,
-            hint="nothing needs to be done: go on with the next ones",
+            hint="no action is needed: continue with the next ones",
             topic=self.topic,
             subscription=self.name,
             partitions=sorted(named),

@@ -307,10 +307,10 @@ class EnableFeatures:
 
 @dataclass(frozen=True, slots=True)
 class ChangeLog:
-    """Set what is of the whole log."""
+    """Change settings of the whole log."""
 
     truncate_older_than_ms: int
-    """Age at which maintenance lets commit entries go; -1: they stay."""
+    """Maintenance deletes commit entries older than this; -1: entries are kept."""
 
 
 @dataclass(frozen=True, slots=True)

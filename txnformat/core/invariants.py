@@ -54,7 +54,7 @@ INVARIANTS: dict[str, str] = {
     "I2": "Log time strictly increases.",
     "I3": "The log end, the log start and the trimmed entry never go back, and log start <= sealed end <= LSO <= log end.",
     "I4": "The last stable offset never goes back.",
-    "I5": "Extents and markers together tile [spilled end, log end) exactly; what is there stays until it is sealed or spilled.",
+    "I5": "Extents and markers together tile [spilled end, log end) exactly; they stay until they are sealed or spilled.",
     "I6": "Each open transaction in a partition belongs to an id with status Ongoing and has one first offset; each Ongoing id has its transactions listed there.",
     "I7": "A transactional id has its producer id for life, epochs never go back, and no producer id is given twice.",
     "I8": "The abort index is one entry per ABORT marker, in marker order: first data offset to the marker's.",
@@ -366,7 +366,7 @@ def _check_versions_step(before: LogState, entry: CommitEntry, after: LogState) 
             highest[key] = operation.version
             instances = known.instances if known else ()
             if operation.instance in instances[1:]:
-                yield f"I11 application {key}: instance {operation.instance} goes on after {instances[0]} took over"
+                yield f"I11 application {key}: instance {operation.instance} continues after {instances[0]} took over"
             if (
                 operation.instance is not None
                 and key in after.app_versions

@@ -136,7 +136,7 @@ class Upgrade(Struct, frozen=True, tag_field="operation", tag="upgrade"):
     """Longest timeout that a producer may ask for, of transactions with offsets. If None, as before."""
     intent: Count = 0
     truncate_older_than_ms: Annotated[OrMinusOne | None, LEFT_OUT] = None
-    """Maintenance lets commit entries go that are older; -1: it leaves them; None: as before."""
+    """Maintenance deletes commit entries older than this; -1: entries are kept; None: no change."""
 
 
 class TopicSetting(Struct, frozen=True, gc=False):

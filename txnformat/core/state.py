@@ -80,7 +80,7 @@ def topic_gone(what: str, topic_id: str, **values: object) -> NotFoundError:
     return NotFoundError(
         what,
         kind="topic-gone",
-        hint="a topic that has the same name now is another one: look it up by its name to use that",
+        hint="a topic that has the same name now is a different one: look it up by its name to use it",
         topic_id=topic_id,
         **values,
     )
@@ -283,7 +283,7 @@ class LogState(msgspec.Struct, frozen=True):
     vacuum_floor: int = 0
     """No operation names an object any more that was born below this entry."""
     truncate_older_than_ms: int = -1
-    """Age at which maintenance lets commit entries go; -1: they stay."""
+    """Maintenance deletes commit entries older than this; -1: entries are kept."""
     erasures: Mapping[str, ErasureState] = msgspec.field(default_factory=dict)
     """The erasures by id, in the order of their requests: all that are not complete, and the newest complete ones."""
 

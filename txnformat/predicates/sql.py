@@ -111,7 +111,7 @@ def check_text(text: object) -> None:
         _refuse(f"where has {len(text)} characters; at most {WHERE_CHARS_MAX} are read")
     if not is_utf8(text):
         _refuse(
-            "where has half of a surrogate pair, which is no character", "pass text that has a form in UTF-8"
+            "where has half of a surrogate pair, which is not a character", "pass text that UTF-8 can encode"
         )
     if not text.strip():
         _refuse("where is empty", 'give a condition such as "id > 5"; a read without where reads everything')
@@ -213,7 +213,7 @@ class _Compiler:
             name, type_ = self._column(tree)
             if not pt.is_boolean(type_):
                 raise _Refused(
-                    f"column {name!r:.300} has the type {str(type_)!r:.100} and is no condition by itself; "
+                    f"column {name!r:.300} has the type {str(type_)!r:.100} and is not a condition by itself; "
                     "compare it with a literal"
                 )
             return Compare(name, Op.EQ, int(not negated))

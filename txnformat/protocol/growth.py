@@ -71,7 +71,7 @@ def _partitions(state: LogState, extents_min: int) -> Iterator[Growth]:
                 "unsealable",
                 held,
                 f"an append at offset {end} has more than {UNSEALABLE_BATCHES:,} batches in the partition",
-                "write fewer batches with each append; read what is there into another topic",
+                "write fewer batches with each append; copy the existing records to another topic",
                 topic,
                 key.partition,
             )

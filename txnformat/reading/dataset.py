@@ -182,7 +182,7 @@ def _check_renamed(plan: ReadPlan, pieces: Sequence[_Piece]) -> None:
         raise ConflictError(
             f"{len(files)} files of {size} bytes were written before a column was renamed or dropped, and a dataset reads such files into memory",
             kind="renamed-columns",
-            hint="compact the topic first, which writes them anew, or ask for columns that kept their names; log.read needs no compaction",
+            hint="compact the topic first, which rewrites them, or ask for columns that kept their names; log.read needs no compaction",
             topic=plan.topic.name,
             maximum=RENAMED_BYTES_MAX,
         )

@@ -76,7 +76,7 @@ class Matcher:
                 raise ConflictError(
                     "columns that the condition names were renamed or dropped meanwhile",
                     kind="column-changed",
-                    hint="describe the topic; if the condition is about other columns now, give the erasure up with its id (--abandon), and erase again",
+                    hint="describe the topic; if the condition is about other columns now, abandon the erasure by its id (--abandon), and erase again",
                     topic=topic.name,
                     columns=changed,
                 )

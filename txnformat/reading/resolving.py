@@ -86,7 +86,7 @@ class Resolver:
     topic_id: str
     isolation: IsolationLevel
     entry: int
-    """Entry of the read: the reader is told nothing that later entries decided."""
+    """Entry of the read. Later entries do not affect the result."""
 
     def plan(self, partition: int, within: OffsetRange, *, whole: bool = False) -> ReadPlan:
         """Return a plan of a range on the newest state. ``whole``: of all records, also of open and aborted transactions; else of what the isolation level shows.

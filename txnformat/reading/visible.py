@@ -76,7 +76,7 @@ class Visible:
         missing = offsets[~visible.holds(offsets)]
         if len(missing):
             raise NotFoundError(
-                "there is no record at this offset: it is of a marker, or of an aborted transaction",
+                "this offset holds a marker or an aborted record",
                 kind="unknown-record",
                 hint="acknowledge records that were received",
                 offset=int(missing[0]),

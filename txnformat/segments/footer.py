@@ -358,7 +358,7 @@ def _key_values(found: Any) -> dict[bytes, bytes]:
 def _row_groups(data: bytes, at: int, shape: Shape) -> tuple[list[_Group], int]:
     kind, count, at = read_list_header(data, at)
     if count and kind != STRUCT:
-        raise ThriftError("row groups that are no structs")
+        raise ThriftError("row groups that are not structs")
     groups = []
     for _ in range(count):
         group, at = _row_group(data, at, shape)

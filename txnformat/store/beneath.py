@@ -195,7 +195,7 @@ def _not_a_file(mode: int, path: str) -> OSError:
     """Return what to raise about something that is there and is no regular file."""
     if stat.S_ISDIR(mode):
         return IsADirectoryError(errno.EISDIR, "is a directory", path)
-    return OSError(errno.ENXIO, "is no regular file", path)  # what the system says of a socket
+    return OSError(errno.ENXIO, "is not a regular file", path)  # what the system says of a socket
 
 
 def read_exactly(file: int, start: int, length: int, path: str) -> bytes:

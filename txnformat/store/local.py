@@ -160,7 +160,7 @@ class LocalStore:
         except OSError as error:
             raise storage_error(error, "read", self._root) from error
         if not self._has_root:
-            raise storage_error(NotADirectoryError(errno.ENOTDIR, "is no directory"), "read", self._root)
+            raise storage_error(NotADirectoryError(errno.ENOTDIR, "is not a directory"), "read", self._root)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         path = self._readable_path(key)

@@ -56,7 +56,7 @@ _ADAPTERS = {
     "azure": ("txnformat.store.cloud.azure", "AzureStore"),
     "gcs": ("txnformat.store.cloud.gcs", "GcsStore"),
 }
-"""Module and class: heavy, and of no use to those who stay local."""
+"""Module and class. Imported on demand: local users do not need it."""
 
 _memory_lock = renewed(globals(), "_memory_lock", threading.Lock)
 _memory_stores: WeakValueDictionary[str, MemoryStore] = WeakValueDictionary()

@@ -162,7 +162,9 @@ def is_customer_key(text: str) -> bool:
 def shown_name(name: str) -> str:
     """Return the name of an option for a message; one that looks like no name may be a secret with ``=`` behind it."""
     return (
-        repr(name) if _NAME.fullmatch(name) else "of that name (it looks like no name, so it is not repeated)"
+        repr(name)
+        if _NAME.fullmatch(name)
+        else "of that name (it does not look like a name, so it is not shown)"
     )
 
 

@@ -118,7 +118,7 @@ _MEANINGS = {
     ),
     errno.ENXIO: _Meaning(
         "not-a-file",
-        "something that is no regular file (a pipe, a socket, a device) is where an object belongs",
+        "something that is not a regular file (a pipe, a socket, a device) is where an object belongs",
         "remove it; txnlog makes regular files only",
     ),
     errno.ELOOP: _Meaning(
@@ -136,10 +136,12 @@ _MEANINGS = {
     errno.ENFILE: _OPEN_FILES,
     errno.ENAMETOOLONG: _Meaning("name-too-long", "the path is too long", "use a shorter root or topic name"),
 }
-_OTHER = _Meaning("io-error", "the file system failed", "check the disk and the kernel's log before going on")
+_OTHER = _Meaning(
+    "io-error", "the file system failed", "check the disk and the kernel's log before you continue"
+)
 _CIRCLE = _Meaning(
     "symbolic-link",
-    "symbolic links lead around a circle",
+    "symbolic links form a loop",
     "remove one of them, or point it at a directory",
 )
 _NO_LINK = "the file system has no hard links, so that a name cannot be taken exactly once"

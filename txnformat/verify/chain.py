@@ -320,9 +320,7 @@ class ChainCheck:
         if isinstance(data, StorageError):
             self._record.add_error(ProblemKind.UNREADABLE, named.key, data)
             return
-        hint = (
-            "the log is complete without it; restore it from a copy, or let the next snapshot take its place"
-        )
+        hint = "the log is complete without it; restore it from a copy, or wait for the next snapshot, which replaces it"
         expected, log_id = self._digests.get(named.entry), self.log_id or ""
         snapshot = decoded(self._record, named, data, hint, lambda data: decode_snapshot(data, named, log_id))
         if snapshot is None:

@@ -43,7 +43,7 @@ NONSENSE = {"ended": "it answered nonsense"}
 MIB = 1024 * 1024
 
 HINT = (
-    "its rows cannot be read safely: restore the file from a copy, and read it in no process that must go on; "
+    "its rows cannot be read safely: restore the file from a copy, and do not read it in a process that must keep running; "
     "if the process was ended from outside, check again"
 )
 
@@ -216,7 +216,7 @@ class _Process:
         try:
             status = self._process.wait(ENDING_S)
         except subprocess.TimeoutExpired:
-            return "it answers no more"
+            return "it no longer answers"
         if status >= 0:
             return f"exit status {status}"
         with contextlib.suppress(ValueError):

@@ -48,7 +48,7 @@ TEXTS_SHOWN = 5
 """Rows with invalid text that one problem names, from 0 in the file; the rest is counted."""
 REPLACE_TEXT = (
     "Python's readers fail at these rows (Arrow and Spark hand them out): read the column as bytes, "
-    'with table.column(name).cast("binary"), and write the mended records anew'
+    'with table.column(name).cast("binary"), and write the repaired records again'
 )
 REPORT_BATCHES = "run no writer on this log before its cause is known"
 

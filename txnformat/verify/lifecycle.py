@@ -177,7 +177,7 @@ class LifecycleCheck:
             got = _totals(runs)
             expected = {name: getattr(part, name) for name in got}
             if expected != got or not _is_inside(runs, within):
-                what = "the runs of a compacted segment are not those that its entry tells"
+                what = "the runs of a compacted segment are not those in its entry"
                 self._problem(entry, partition, what, expected, got)
 
     def finish(self) -> None:

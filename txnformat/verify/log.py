@@ -260,7 +260,7 @@ class _Verification:
         if told and found is None:
             born, key = max(told)
             what = f"the newest entries are missing: {key} was made after entry {born}"
-            advice = "restore them from a copy; a writer that goes on from here loses them"
+            advice = "restore them from a copy; a writer that continues from here loses them"
             self._record.add(ProblemKind.MISSING, missing, what, hint=advice)
 
     def _check_bundles(self, chain: ChainCheck, last: int, boundary: int) -> None:
@@ -270,7 +270,7 @@ class _Verification:
         for first in range(0, boundary - BUNDLE_ENTRIES + 1, BUNDLE_ENTRIES):
             slots = map(keys.entry_key, range(first, first + BUNDLE_ENTRIES))
             if first not in firsts and not all(slot in self._sizes for slot in slots):
-                what = "the bundle of deleted entries is gone: their history is lost, no record is"
+                what = "the bundle of deleted entries is gone: their history is lost, but no record is lost"
                 self._record.add(
                     ProblemKind.MISSING, bundle_key_of(first), what, hint="restore it from a copy"
                 )

@@ -145,7 +145,7 @@ def _compare(track: _Track, partition: PartitionState) -> Iterator[tuple[bool, s
         yield False, "other transactions are open", undecided, partition.open
     stable = min(undecided.values(), default=position)
     if partition.last_stable_offset != max(stable, partition.log_start):
-        yield False, "the last stable offset is another", stable, partition.last_stable_offset
+        yield False, "the last stable offset differs", stable, partition.last_stable_offset
     # The state has the entries whose marker is above the spilled end; those of the track begin with its first.
     in_state = partition.aborted_transactions - len(partition.aborted)
     expected = _abort_index(track)[max(0, in_state - track.aborted_before) :]
@@ -153,7 +153,7 @@ def _compare(track: _Track, partition: PartitionState) -> Iterator[tuple[bool, s
     for number, (ours, theirs) in enumerate(zip_longest(expected, got)):
         if ours != theirs:
             first = max(in_state, track.aborted_before)
-            yield False, f"entry {first + number} of the abort index is another", ours, theirs
+            yield False, f"entry {first + number} of the abort index differs", ours, theirs
             return
 
 

@@ -31,7 +31,7 @@ def count_unnamed(
         record,
         sizes,
         "orphans",
-        "objects that no entry names: uploads under way or given up, and what a vacuum is to delete",
+        "objects that no entry names: uploads in progress or abandoned, and objects that a vacuum will delete",
         ours,
     )
     _note(record, sizes, "strange", "objects that txnlog did not make", strange)
@@ -45,7 +45,7 @@ def count_unnamed(
             record,
             sizes,
             "below-boundary",
-            f"entries below {boundary} that are still there: not looked at",
+            f"entries below {boundary} that still exist: not checked",
             below,
         )
 

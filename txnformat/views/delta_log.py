@@ -114,7 +114,7 @@ def _changed(directory: str, topic_id: str, got: str, version: int) -> ConflictE
     return ConflictError(
         "the published view was changed by another program",
         kind="view-changed",
-        hint="the log is not concerned; publish with rebuild=True (--rebuild) to state the whole table anew",
+        hint="the log is not affected; publish with rebuild=True (--rebuild) to rebuild the whole table",
         object=keys.delta_version_key(directory, version),
         topic_id=topic_id,
         got=got,

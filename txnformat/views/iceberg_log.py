@@ -101,7 +101,7 @@ def _changed(key: str, topic_id: str, got: str) -> ConflictError:
     return ConflictError(
         "the published view was changed by another program",
         kind="view-changed",
-        hint="the log is not concerned; publish with rebuild=True (--rebuild) to state the whole table anew",
+        hint="the log is not affected; publish with rebuild=True (--rebuild) to rebuild the whole table",
         object=key,
         topic_id=topic_id,
         got=got,

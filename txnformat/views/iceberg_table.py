@@ -204,7 +204,7 @@ def _check_same_place(known: str, location: str, topic: TopicState) -> None:
         raise ConflictError(
             "the Iceberg table was published for a root in another place, and its paths are absolute",
             kind="view-elsewhere",
-            hint="publish where the root was, or with rebuild=True (--rebuild) to state the whole table for this place",
+            hint="publish where the root was, or with rebuild=True (--rebuild) to rebuild the whole table for this place",
             topic=topic.name,
             published=known,
             here=location,

@@ -90,7 +90,7 @@ def write_manifest(manifest: Manifest, *, is_likely: bool = False) -> Steps[str]
         if manifest.topics.items() <= known.topics.items():
             return key
         manifest = msgspec.structs.replace(manifest, topics={**known.topics, **manifest.topics})
-    raise corrupt_view(key, "so many manifests of one entry")
+    raise corrupt_view(key, "too many manifests of one entry")
 
 
 def newest_manifest(entry: int | None = None, format_: str = "delta") -> Steps[Manifest]:

@@ -47,7 +47,7 @@ class _Bash(BashComplete):
         line = os.environ.get("COMP_TYPED")
         if line is None:
             return super().get_completion_args()
-        *words, last = split_arg_string(f"{line}.")  # the point makes a word of nothing
+        *words, last = split_arg_string(f"{line}.")  # with it, an empty word is completed
         incomplete = last[:-1]
         value = incomplete.partition("=")[2] if re.match("-[^=]*=", incomplete) else incomplete
         if not _is_quoted(line):

@@ -242,17 +242,21 @@ def _check_consuming(
     if chosen in ("table", "parquet") or output is not None:
         what = "--output" if output is not None else f"--format {chosen}"
         raise click.UsageError(
-            f"{option} prints JSON lines or CSV as records come, so {what} does not go with it"
+            f"{option} prints JSON lines or CSV as records come, so {what} cannot be combined with it"
         )
     for name in ("end", "version_as_of", "timestamp_as_of"):
         if read[name] is not None:
             shown = "--to" if name == "end" else f"--{name.replace('_', '-')}"
-            raise click.UsageError(f"{shown} reads what is there already, so it does not go with {option}")
+            raise click.UsageError(
+                f"{shown} reads only existing records; it cannot be combined with {option}"
+            )
     if read["isolation"] == "snapshot":
-        raise click.UsageError(f"a snapshot does not grow, so --isolation snapshot does not go with {option}")
+        raise click.UsageError(
+            f"a snapshot does not grow, so --isolation snapshot cannot be combined with {option}"
+        )
     if group is not None and read["start"] is not None:
         raise click.UsageError(
-            "--group begins where the group has committed, so --from does not go with it; "
+            "--group begins where the group has committed, so --from cannot be combined with it; "
             "txnlog groups reset-offsets moves the group"
         )
 
@@ -365,7 +369,7 @@ def _show_table(batches: Batches, schema: pa.Schema, limit: int | None, binary: 
     if has_more:
         sys.stdout.flush()
         logger.warning(
-            "there are more than %d records: --limit shows as many as it says, --format json or csv all",
+            "there are more than %d records: set --limit, or show all with --format json or csv",
             TABLE_ROWS,
         )
 

@@ -55,7 +55,7 @@ def abort(
 ) -> None:
     """Abort open transactions: of TRANSACTIONAL_ID, of a prefix of ids, or the one that begins at an offset.
 
-    Their producers are fenced. A transaction that ends meanwhile is no error. Prepared transactions are not aborted: see txnlog
+    Their producers are fenced. A transaction that ends meanwhile is not an error. Prepared transactions are not aborted: see txnlog
     transactions force-terminate. With a prefix the command shows the transactions and asks first.
     """
     with place.open() as log:
@@ -94,7 +94,9 @@ def force_terminate(transactional_id: str, place: Place, dry_run: bool, as_json:
     metavar="ENTRY",
     help="Only transactions whose first entry is below this entry. Default: all that are open now.",
 )
-@click.option("--restored", is_flag=True, help="The job goes on from a checkpoint: only the worker's own id.")
+@click.option(
+    "--restored", is_flag=True, help="The job continues from a checkpoint: abort only the worker's own id."
+)
 @click.option(
     "--list", "only_list", is_flag=True, help="Only list the open transactions, and the worker of each."
 )

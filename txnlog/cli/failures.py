@@ -19,6 +19,7 @@ __all__ = [
     "BROKEN_PIPE",
     "CORRUPT",
     "EXIT_CODES",
+    "IMPORT_INTERRUPTED",
     "INTERNAL",
     "INTERRUPTED",
     "NEGATIVE",
@@ -66,14 +67,14 @@ EXIT_CODES: Mapping[type[TxnLogError], int] = {
 _HINTS: Mapping[str, str] = {
     "no-object": "name an object by its key below the root, such as _txnlog/format.json, or a file by its path; txnlog "
     "dump entries and txnlog dump batches show keys",
-    "unknown-entry": "txnlog history shows the entries that there are",
+    "unknown-entry": "txnlog history shows the existing entries",
     "no-log": "create it with txnlog create, or check the path",
     "log-exists": "use the existing log, or add --exist-ok",
     "unknown-topic": "create it with txnlog create-topic, or check the name: txnlog topics",
     "transaction-prepared": "its coordinator must commit or abort it; txnlog transactions force-terminate aborts it "
     "for good",
     "unknown-subscription": "create it with txnlog subscriptions create, or check the name: txnlog subscriptions list",
-    "invalid-version": "give one of --version-as-of and --timestamp-as-of, and no other --isolation than snapshot",
+    "invalid-version": "give either --version-as-of or --timestamp-as-of, and leave --isolation out or set it to snapshot",
     "partition-count-changed": "another client added partitions to the topic meanwhile: run the command again",
 }
 """Hints for the command line, for kinds whose own hint names a call of Python."""
@@ -138,6 +139,10 @@ class Notes(logging.Handler):
 
 class Interrupted(Exception):
     """Ctrl-C, with its effect on the work under way."""
+
+
+IMPORT_INTERRUPTED = "interrupted; committed data stays: run the same command again to continue"
+"""Message of an import or export that Ctrl-C has ended."""
 
 
 def exit_code(error: BaseException) -> int:

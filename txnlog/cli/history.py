@@ -72,7 +72,8 @@ def history(place: Place, limit: int, everything: bool, start: int | None, as_js
         COLUMNS.show(noted())
         if oldest and not everything:
             show_lines(
-                f"older entries are not shown: --start {oldest - 1} goes on, --all shows all", sys.stderr
+                f"older entries are not shown: --start {oldest - 1} shows the next ones, --all shows all",
+                sys.stderr,
             )
 
 

@@ -159,7 +159,7 @@ SHOWN: dict[str, Callable[[MaintenanceReport], str]] = {
 @click.option(
     "--watch",
     type=Milliseconds("seconds"),
-    help="Go on, with so much time between the rounds, until SIGTERM or SIGINT.",
+    help="Repeat with this pause between rounds, until SIGTERM or SIGINT.",
 )
 @click.option(
     "--metrics-file",
@@ -170,7 +170,7 @@ SHOWN: dict[str, Callable[[MaintenanceReport], str]] = {
     "--truncate-older-than",
     type=Duration(),
     metavar="DURATION",
-    help="Let commit entries go that are older, at least 7d, once in 6 hours; what `txnlog alter-log` has set unless you say so, and without that they stay.",
+    help="Delete commit entries older than this (at least 7d), once in 6 hours. Default: the value set by `txnlog alter-log`; without one, entries stay.",
 )
 @dry_run_option
 def everything(
@@ -188,7 +188,7 @@ def everything(
     With --dry-run each task shows what it would do to the log as it is, without the effects of the tasks before it; tables are not made.
     """
     if dry_run and (watch is not None or metrics_file is not None):
-        raise click.UsageError("--dry-run goes neither with --watch nor with --metrics-file")
+        raise click.UsageError("--dry-run cannot be combined with --watch or --metrics-file")
     if watch is not None and watch < 1_000:
         raise click.UsageError("--watch takes at least 1 second")
     from txnformat.admin.maintenance import Upkeep
@@ -277,7 +277,7 @@ def timeouts(place: Place, as_json: bool) -> None:
 def seal(place: Place, as_json: bool) -> None:
     """Move decided batches from the state into sidecars, and merge the lists of these.
 
-    Writers do this themselves once there are enough batches; they leave lists of more than 200,000 rows to this command. The command reports what it moved; an empty report is no error.
+    Writers do this themselves once there are enough batches; they leave lists of more than 200,000 rows to this command. The command reports what it moved; an empty report is not an error.
     """
     report = _report("seal", place, as_json)
     if report is None:
@@ -426,7 +426,7 @@ TRUNCATED = Table("Fate Kind Objects Bytes Why Example", example=lambda row: row
 )
 @dry_run_option
 def truncate(place: Place, older_than: datetime.timedelta, dry_run: bool, as_json: bool) -> None:
-    """Let old commit entries go. No record goes with them, and history, outcomes and versions stay readable: bundles have them.
+    """Delete old commit entries. No record is deleted with them, and history, outcomes and versions stay readable: bundles have them.
 
     It takes two runs, an hour apart: the first writes a boundary, the second deletes the entries below it. Run the command every day; it may run in
     several places at once. A log of an older version needs `txnlog upgrade` once before.
@@ -470,12 +470,12 @@ def _truncation_counts(report: TruncationReport) -> str:
 @click.option(
     "--target-bytes",
     type=Bytes(),
-    help="Compressed bytes of a new file, about; the topic's compact.target.bytes unless you say so.",
+    help="Approximate compressed size of a new file. Default: the topic's compact.target.bytes.",
 )
 @click.option(
     "--min-lag-ms",
     type=Milliseconds(),
-    help="Leave segments alone that have records of a transaction aborted less than so long ago, and by key records appended since then; the topic's min.compaction.lag.ms unless you say so.",
+    help="Skip segments with records of a transaction that was aborted within this time; in topics compacted by key, also records appended within it. Default: the topic's min.compaction.lag.ms.",
 )
 @click.option(
     "--dry-run",
@@ -486,7 +486,7 @@ def _truncation_counts(report: TruncationReport) -> str:
     "--spark",
     "with_spark",
     is_flag=True,
-    help="Let the tasks of Spark write the files, in the session that the environment describes.",
+    help="Write the files in tasks of Spark, in the session that the environment describes.",
 )
 def compact(
     topic: str | None,
@@ -499,7 +499,7 @@ def compact(
 ) -> None:
     """Write small files of old records together, in all topics or in TOPIC. Of topics with cleanup.policy=compact, keep only the latest record of each key.
 
-    Readers see what they saw before, with fewer requests, but for the records of keys that have later ones. The command seals first. The old
+    Readers see what they saw before, with fewer requests, except records of keys that have later ones. The command seals first. The old
     files stay until a vacuum. A log of an older version needs `txnlog upgrade` once before.
     """
     given = {name: value for name, value in settings.items() if value is not None}

@@ -148,10 +148,10 @@ class _DurationOrOff(Duration):
     type=_DurationOrOff(),
     required=True,
     metavar="DURATION|off",
-    help="Let `txnlog maintain all` delete commit entries that are older: 7d, 30d, at least 7d; off: they stay, as at first.",
+    help="Let `txnlog maintain all` delete commit entries older than this: 7d, 30d, at least 7d; off (default): entries are kept.",
 )
 def alter_log(place: Place, truncate_older_than: datetime.timedelta | None, as_json: bool) -> None:
-    """Set what is of the whole log. A log of an older version needs `txnlog upgrade` once before."""
+    """Change settings of the whole log. A log of an older version needs `txnlog upgrade` once before."""
     with place.open() as log:
         age_ms = log.alter(truncate_older_than=truncate_older_than).truncate_older_than_ms
     if as_json:
@@ -268,17 +268,17 @@ def _show(description: LogDescription) -> None:
 @click.option(
     "--embedding",
     is_flag=True,
-    help="Allow as well that small transactions travel in their entries: one request each.",
+    help="Also allow small transactions to be stored in their entries: one request each.",
 )
 @click.option(
     "--columns",
     is_flag=True,
-    help="Allow as well that columns of topics are renamed and dropped.",
+    help="Also allow columns of topics to be renamed and dropped.",
 )
 def upgrade(place: Place, embedding: bool, columns: bool, as_json: bool) -> None:
-    """Let a log of an older version be kept small.
+    """Allow maintenance to remove data from a log that an older version created.
 
-    New logs need no upgrade: they allow it from the start. In others the command allows settings of topics, and that records, topics, old entries and old files are removed or written anew: delete-records, compact, vacuum, truncate, erase, delete-topic. After the upgrade, older versions of txnlog can neither read nor write the log: upgrade txnlog first in every process that uses it.
+    New logs need no upgrade: they allow it from the start. In other logs the command allows settings of topics, and commands that remove or rewrite records, topics, old entries and old files: delete-records, compact, vacuum, truncate, erase, delete-topic. After the upgrade, older versions of txnlog can neither read nor write the log: upgrade txnlog first in every process that uses it.
     """
     with place.open() as log:
         upgraded = log.upgrade(embedding=embedding, columns=columns)
@@ -293,7 +293,7 @@ def upgrade(place: Place, embedding: bool, columns: bool, as_json: bool) -> None
 @click.option(
     "--master",
     is_flag=True,
-    help="Instead wrap the log's data keys by the newest master key; older master keys are needed no more.",
+    help="Wrap the log's data keys by the newest master key instead; older master keys are no longer needed.",
 )
 def rotate_key(place: Place, master: bool, as_json: bool) -> None:
     """Give an encrypted log a new data key, for what is written from now on."""

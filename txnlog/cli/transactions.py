@@ -183,7 +183,7 @@ def find_hanging(
 
     A hanging transaction is open in a partition although no transactional id has it there. No writer causes that; txnlog
     verify shows more. Exit code 1 when the command finds one. Late transactions, whose timeout is over, and prepared ones
-    hold readers back in the same way: the command lists them with advice, and they are no problem of the log.
+    hold readers back in the same way: the command lists them with advice, and they are not a problem of the log.
     """
     if partition is not None and topic is None:
         raise click.UsageError("--partition needs --topic")

@@ -218,5 +218,5 @@ def as_format(name: str, value: object) -> Format:
         return Format(value)  # type: ignore[arg-type]
     except ValueError:
         raise InvalidInputError(
-            f"{name} is {value!r:.80}, none of {', '.join(Format)}", kind="invalid-argument"
+            f"{name} is {value!r:.80}, not one of {', '.join(Format)}", kind="invalid-argument"
         ) from None

@@ -110,7 +110,7 @@ def export_topics(
 ) -> ExportReport:
     """Export topics to Kafka, each committed record exactly once.
 
-    Records are sent in Kafka transactions, each with the positions behind its records. So an export that dies anywhere goes on where it stopped when it is called again with the same group;
+    Records are sent in Kafka transactions, each with the positions behind its records. So an export can die at any time: call it again with the same group to continue where it stopped;
     consumers in Kafka that read committed records see none lost and none doubled. A newer export of the group fences an older one.
 
     Parameters
@@ -122,13 +122,13 @@ def export_topics(
     group
         Name of the export. Its transactional id in Kafka is ``txnlog-export.<group>``; the group of this name in the log has copies of its positions.
     follow
-        Go on for ever. By default the export ends where the partitions ended when it began.
+        Follow the topics. By default the export stops at the ends that the partitions had at the start.
     partitions
         "same": each record keeps the number of its partition. "key": by the key, as Kafka's Java client would. A mapping: number here to number in Kafka.
     start
         Where to begin when Kafka has no positions of the export: "earliest" (default of a new one), "latest", or "group": at the copies in the log.
     on_lost
-        "stop": it is an error if the log has removed records that were not exported yet. "continue": go on at the earliest.
+        "stop": it is an error if the log has removed records that were not exported yet. "continue": skip to the earliest.
     create
         Create topics that Kafka does not have, with as many partitions as here.
     position_topic
@@ -160,7 +160,7 @@ def export_topics(
     ConflictError
         Kind ``export-of-another-log``.
     StorageError
-        Kinds ``kafka-unavailable``, ``kafka-denied``, ``kafka-failed``: what was committed stays; the same call goes on.
+        Kinds ``kafka-unavailable``, ``kafka-denied``, ``kafka-failed``: what was committed stays; repeat the same call to continue.
     UnsupportedFeatureError
         Kind ``missing-package``.
 
@@ -172,7 +172,7 @@ def export_topics(
     check_reader_name(group, "group")
     if start is not None and start not in STARTS:
         raise InvalidInputError(
-            f"start is {start!r:.80}, none of {', '.join(STARTS)}", kind="invalid-argument"
+            f"start is {start!r:.80}, not one of {', '.join(STARTS)}", kind="invalid-argument"
         )
     settings = _Settings(
         group,
@@ -337,7 +337,7 @@ class _Export:
             "the log has removed records that were not exported yet"
             if gone
             else "more of the topic was exported than the log has: it was set back, or this is a copy of it",
-            hint='on_lost="continue" goes on at the earliest offset'
+            hint='on_lost="continue" skips to the earliest offset'
             if gone
             else "export the copy under another group",
             topic=topic,

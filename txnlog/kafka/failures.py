@@ -80,7 +80,7 @@ def unavailable(what: str, **values: Any) -> StorageError:
         what,
         kind="kafka-unavailable",
         transient=True,
-        hint="the same call goes on where it stopped; check the brokers and bootstrap.servers",
+        hint="check the brokers and bootstrap.servers; repeat the same call to continue",
         **values,
     )
 

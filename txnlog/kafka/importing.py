@@ -136,8 +136,8 @@ def import_topics(
 ) -> ImportReport:
     """Import topics of Kafka, each record exactly once.
 
-    The next offset of each partition is committed with its records, as a foreign position of ``group``. So an import that dies anywhere goes on where it stopped when it is called again with
-    the same group, and records are neither lost nor doubled. A newer import of the group fences an older one.
+    The next offset of each partition is committed with its records, as a foreign position of ``group``. So an import can die at any time: call it again with the same group to continue
+    where it stopped. Records are neither lost nor doubled. A newer import of the group fences an older one.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def import_topics(
     group
         Name of the import in the log. Its producer is ``kafka-import.<group>``.
     follow
-        Go on for ever. By default the import ends where the partitions ended when it began.
+        Follow the topics. By default the import stops at the ends that the partitions had at the start.
     isolation
         "read_committed": up to the last stable offset, without what was aborted. "read_uncommitted": everything.
     partitions
@@ -156,7 +156,7 @@ def import_topics(
     start
         "earliest" or "latest": where to begin without a position, if the topic of the log has records already. Not needed otherwise.
     on_lost
-        "stop": it is an error if Kafka has removed records that were not imported yet, or replaced the topic. "continue": go on at the next offset that is there; the report says what is missing.
+        "stop": it is an error if Kafka has removed records that were not imported yet, or replaced the topic. "continue": skip to the next offset that exists; the report says what is missing.
     value_format, key_format
         "raw" (bytes), "text", "json", "avro", "protobuf". Fields of a decoded value go to the columns of the same name.
     registry
@@ -197,7 +197,7 @@ def import_topics(
     OffsetOutOfRangeError
         Kind ``kafka-offset-out-of-range``; names earliest and latest.
     StorageError
-        Kinds ``kafka-unavailable``, ``kafka-denied``, ``kafka-failed``, ``registry-unavailable``: rounds that were committed stay; the same call goes on.
+        Kinds ``kafka-unavailable``, ``kafka-denied``, ``kafka-failed``, ``registry-unavailable``: rounds that were committed stay; repeat the same call to continue.
     ProducerFencedError
         A newer import of the group has begun.
     UnsupportedFeatureError

@@ -180,7 +180,7 @@ def _unknown(topic: str, held: Bounds, start: Start | None, *, is_first: bool, t
         return held.earliest
     if start is None and not target_is_empty:
         raise InvalidInputError(
-            "the log has records in the topic, and no position of this import: it is not known how much of the source they are",
+            "the topic has records, and this import has no position: it is unknown which source records were imported",
             kind="import-without-position",
             hint='check group=; or say where to begin, once: start="earliest" or start="latest". Groups are forgotten after 30 days without use',
             topic=topic,
@@ -196,7 +196,7 @@ def out_of_range(topic: str, partition: int, position: int, held: Bounds) -> Off
         if gone
         else "the position lies beyond the end of the Kafka partition, which has lost records",
         kind="kafka-offset-out-of-range",
-        hint='nothing was imported in this round; on_lost="continue" goes on at '
+        hint='nothing was imported in this round; on_lost="continue" skips to '
         + ("the earliest offset" if gone else "the end"),
         topic=topic,
         partition=partition,

@@ -141,7 +141,7 @@ def _unavailable(what: str, why: str) -> StorageError:
         f"the schema registry does not give {what}: {why}",
         kind="registry-unavailable",
         transient=True,
-        hint="nothing was imported in this round; the same call goes on where it stopped",
+        hint="nothing was imported in this round; repeat the same call to continue",
     )
 
 

@@ -17,7 +17,7 @@ def undecodable(record: KafkaRecord, problem: str) -> InvalidInputError:
     return InvalidInputError(
         f"a record cannot be imported: {problem}",
         kind="undecodable-record",
-        hint="nothing of this round was imported; set dead_letter_topic= to go on without such records",
+        hint="nothing of this round was imported; set dead_letter_topic= to continue without such records",
         topic=record.topic,
         partition=record.partition,
         offset=record.offset,

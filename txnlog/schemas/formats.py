@@ -60,7 +60,7 @@ def as_schema_format(value: object) -> SchemaFormat:
         return SchemaFormat(value)  # type: ignore[arg-type]
     except ValueError:
         raise InvalidInputError(
-            f"format is {repr_of(value, 80)}, none of {', '.join(SchemaFormat)}", kind="invalid-argument"
+            f"format is {repr_of(value, 80)}, not one of {', '.join(SchemaFormat)}", kind="invalid-argument"
         ) from None
 
 
@@ -93,7 +93,7 @@ def format_of_json(value: Any) -> SchemaFormat:
         if kind == "object" or any(word in value for word in ("$schema", "$ref", "properties")):
             return SchemaFormat.JSON_SCHEMA
     raise InvalidInputError(
-        "this JSON is no schema: neither an Avro record, nor the JSON Schema of an object, nor a Spark StructType",
+        "this JSON is not a schema: neither an Avro record, nor the JSON Schema of an object, nor a Spark StructType",
         kind="invalid-schema",
         hint='begin with {"type": "record", …} for Avro, {"type": "object", "properties": …} for JSON Schema, '
         '{"type": "struct", "fields": …} for Spark',

@@ -203,7 +203,7 @@ def _check_names(walk: Walk, fields: list[Any], path: str) -> None:
             )
         folded = field.name.replace("_", "").lower()
         if folded in seen:
-            walk.refuse(below, f"has a name that Protobuf does not tell from {seen[folded]!r:.200}")
+            walk.refuse(below, f"has a name that Protobuf does not distinguish from {seen[folded]!r:.200}")
         elif field.name in entries:
             walk.refuse(
                 below,

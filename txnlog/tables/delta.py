@@ -166,5 +166,5 @@ def _unreadable(error: Exception) -> InvalidInputError:
     return InvalidInputError(
         f"the Delta table cannot be read: {error!s:.500}",
         kind="invalid-table",
-        hint="what was imported stays; check path, options and rights, then go on with the same command",
+        hint="what was imported stays; check path, options and rights, then run the same command again to continue",
     )

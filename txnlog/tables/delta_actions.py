@@ -62,7 +62,7 @@ def _action(line: bytes, version: int) -> dict[str, Any]:
         action = None
     if not isinstance(action, dict):
         raise InvalidInputError(
-            "a commit of the Delta table cannot be read: a line of it is no JSON object",
+            "a commit of the Delta table cannot be read: one of its lines is not a JSON object",
             kind="invalid-table",
             hint="nothing of this version was imported; check the table with the program that wrote it",
             version=version,

@@ -116,8 +116,8 @@ def import_delta(
 ) -> TableImport:
     """Copy a Delta table into a topic, and then what its later versions add, each row exactly once.
 
-    The first call copies the rows of one version. Each later version becomes one transaction: readers see of a commit of Delta all or nothing. An import that dies anywhere goes on where it stopped
-    when it is called again with the same group.
+    The first call copies the rows of one version. Each later version becomes one transaction: readers see of a commit of Delta all or nothing. An import can die at any time:
+    call it again with the same group to continue where it stopped.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def import_delta(
     group
         Name of the import in the log; its producer is ``import.<group>``. By default the topic's name.
     follow
-        Go on for ever.
+        Follow the table. By default the import stops at the version that was newest at the start.
     poll_ms
         How often a following import looks for new versions.
     start
@@ -145,7 +145,7 @@ def import_delta(
     step_bytes
         A transaction of the first copy takes whole files up to this size.
     rewrite
-        Encode all rows anew. By default a file's bytes go into the log as they are where they can (:meth:`txnlog.Producer.send_file` says when): that is faster, and the
+        Encode all rows again. By default a file's bytes are copied unchanged where possible (:meth:`txnlog.Producer.send_file` says when): that is faster, and the
         files keep their own compression and row groups.
     progress
         Called after each commit.
@@ -415,7 +415,7 @@ class _Import:
                 yield opened
         except FileNotFoundError:
             raise NotFoundError(
-                "a file of the table is gone that was not imported yet",
+                "a file of the table that was not imported yet is gone",
                 kind="table-file-gone",
                 hint="a vacuum of the table has removed it: import the table as it is now into a new topic, under another group",
                 file=file.path,

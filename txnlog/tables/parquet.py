@@ -128,5 +128,5 @@ def _unreadable(error: Exception) -> InvalidInputError:
     return InvalidInputError(
         f"the files cannot be read: {error!s:.500}",
         kind="invalid-table",
-        hint="what was imported stays; check path and rights, then go on with the same command",
+        hint="what was imported stays; check path and rights, then run the same command again to continue",
     )

@@ -84,15 +84,14 @@ def _moments(texts: pa.Array, type_: pa.DataType) -> pa.Array:
 def _advice(found: pa.DataType, field: pa.Field) -> str:
     """Return what lets a column of a topic take values of another type."""
     if is_wider(found, field.type):
-        return (
-            f"widen the column with txnlog alter-topic --widen, to {found}, then go on with the same command"
-        )
+        return f"widen the column to {found} with txnlog alter-topic --widen, {_AGAIN}"
     if is_wider_in_delta(found, field.type):
         return f"Delta widens {field.type} to {found}, and a topic does not: import into another topic"
     return "import into a topic whose column has the type of the table's"
 
 
-_GROW = "let the topic grow with txnlog alter-topic, then go on with the same command"
+_AGAIN = "then run the same command again to continue"
+_GROW = f"change the topic with txnlog alter-topic, {_AGAIN}"
 
 
 def _unmappable(file: SourceFile, what: str, advice: str = _GROW) -> InvalidInputError:

@@ -107,9 +107,9 @@ def decode_position(source: Source, text: str) -> dict[str, Any]:
     identity = dict(source.identity)
     if not isinstance(found, dict) or {name: found.get(name) for name in identity} != identity:
         raise InvalidInputError(
-            "the group's position is one of another table",
+            "the group's position belongs to another table",
             kind="other-table",
-            hint="give this import a group of its own; a table that was made anew is another one",
+            hint="give this import a group of its own; a table that was created again counts as a different table",
             expected=json.dumps(identity, sort_keys=True),
             got=text[:200],
         )

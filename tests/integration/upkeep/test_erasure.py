@@ -431,7 +431,7 @@ def test_unfinished_uploads_and_versions_of_the_store_are_part_of_the_certificat
     erase(log)
     complete(log)
     (status,) = log.maintain("erasures").erasures
-    assert "unfinished uploads are still there" in status.missing[0]
+    assert "unfinished uploads still exist" in status.missing[0]
     store.uploads = ()
     log.maintain("erasures")
     assert (the(log).stage, the(log).kept_versions) == (ErasureStage.COMPLETE, "yes")
@@ -445,7 +445,7 @@ def test_a_certificate_does_not_come_before_the_vacuum(log: TxnLog) -> None:
     pass_time(log)
     log.vacuum(GRACE)  # condemns
     (status,) = log.maintain("erasures").erasures
-    assert "that nothing names are still there" in status.missing[0]
+    assert "that nothing refers to still exist" in status.missing[0]
     assert status.stage is ErasureStage.DELETING
     pass_time(log)
     log.vacuum(GRACE)

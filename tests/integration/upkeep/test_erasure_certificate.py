@@ -54,7 +54,7 @@ def test_an_upload_that_is_completed_while_the_last_look_goes_on_is_seen() -> No
     assert (status.stage, list(canaries(store))) == (ErasureStage.DELETING, [late])
     assert late in status.missing[0]
     entry = log.refresh().entry
-    assert log.erasures()[0].missing[0].startswith("a look whether")
+    assert log.erasures()[0].missing[0].startswith("a check that vacuums")
     assert log.erasures(look=True)[0].missing == status.missing
     store.delete(late)
     assert log.erasures(look=True)[0].missing[0].startswith("only the certificate")

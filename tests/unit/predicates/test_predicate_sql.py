@@ -113,7 +113,7 @@ def test_what_a_condition_becomes(text: str, expected: object) -> None:
     ("text", "said"),
     [
         ("", "empty"),
-        ("i", "is no condition by itself"),
+        ("i", "is not a condition by itself"),
         ("idd = 1", "there is no column 'idd'"),
         ("smal = 1", "did you mean 'small'?"),
         ("i = 'a'", "column 'i' has the type 'int64', which does not compare with the text 'a'"),

@@ -111,10 +111,10 @@ def test_a_file_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("call", "problem"),
     [
-        (lambda: parse_schema("a int", "xml"), "none of avro"),
+        (lambda: parse_schema("a int", "xml"), "not one of avro"),
         (lambda: parse_schema(5, "ddl"), "neither text nor bytes"),  # type: ignore[arg-type]
         (lambda: parse_schema(b"", "arrow"), "is read from a file"),
-        (lambda: export_schema(SCHEMA, "xml"), "none of avro"),
+        (lambda: export_schema(SCHEMA, "xml"), "not one of avro"),
     ],
 )
 def test_arguments_of_the_wrong_kind(call: Any, problem: str) -> None:

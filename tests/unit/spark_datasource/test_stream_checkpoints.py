@@ -124,7 +124,7 @@ OFFSET = {"version": VERSION, "log_id": "x", "order": "offset", "entry": 1, "top
 )
 def test_what_is_no_offset_is_one_clear_error(start: Open, value: Any) -> None:
     assert parse_stream_offset(OFFSET).to_json() == OFFSET
-    with pytest.raises(InvalidInputError, match="no offset of txnlog") as caught:
+    with pytest.raises(InvalidInputError, match="not an offset of txnlog") as caught:
         start().latestOffset(value if value is not None else {}, ALL)
     assert caught.value.kind == "invalid-checkpoint"
 
@@ -133,7 +133,7 @@ def test_an_offset_that_is_nested_too_deep_is_no_offset() -> None:
     value = OFFSET
     for _ in range(100_000):
         value = {**OFFSET, "began": value}
-    with pytest.raises(InvalidInputError, match="no offset of txnlog"):
+    with pytest.raises(InvalidInputError, match="not an offset of txnlog"):
         parse_stream_offset(value)
 
 

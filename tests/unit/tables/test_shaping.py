@@ -13,7 +13,7 @@ from txnlog.tables.steps import SourceFile
 @pytest.mark.parametrize(
     ("old", "values", "advice"),
     [
-        (pa.int32(), pa.array([2**40]), "widen the column with txnlog alter-topic --widen, to int64"),
+        (pa.int32(), pa.array([2**40]), "widen the column to int64 with txnlog alter-topic --widen"),
         (
             pa.int32(),
             pa.array([1.5]),

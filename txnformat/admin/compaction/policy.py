@@ -21,7 +21,7 @@ RETENTION_SHARE = 8
 
 
 def target_of(settings: Sequence[TopicSetting]) -> int:
-    """Return the size that a topic's files shall have; a user who asks for a compaction gets one whatever maintenance does."""
+    """Return the size that a topic's files shall have. An explicit compaction ignores maintenance's schedule: -1 counts as the default."""
     found, most = (int(value_of(settings, name)) for name in (TARGET, "retention.bytes"))
     target = int(SETTINGS[TARGET].default) if found < 0 else found
     return target if most < 0 or not deletes(settings) else min(target, max(1, most // RETENTION_SHARE))

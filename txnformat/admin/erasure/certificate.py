@@ -155,19 +155,19 @@ def _left(one: ErasureState, seen: _Seen) -> list[str]:
     old = [key for key in seen.garbage if _is_of(one, key) and keys.born_of(key) < one.needed_floor]
     if old:
         found.append(
-            f"{len(old)} objects that nothing names are still there ({', '.join(old[:EXAMPLES_MAX])}): "
+            f"{len(old)} objects that nothing refers to still exist ({', '.join(old[:EXAMPLES_MAX])}): "
             "vacuums delete them, the second one a grace after the first"
             f"{seen.published(one.directory)}"
         )
     if seen.oldest_entry is not None and seen.oldest_entry <= one.rewritten_entry:
         found.append(
-            f"entries {seen.oldest_entry} to {one.rewritten_entry} are still there, whose payloads may hold such records: truncations delete them "
+            f"entries {seen.oldest_entry} to {one.rewritten_entry} (their payloads may hold erased records) still exist: truncations delete them "
             f"(`txnlog truncate`) when their rows are sealed and all entries below {bundle_first(one.rewritten_entry) + BUNDLE_ENTRIES} are old "
             "enough and have two snapshots behind them"
         )
     if seen.oldest_payloads is not None and seen.oldest_payloads <= one.rewritten_entry:
         found.append(
-            f"payload bundles with entries from {seen.oldest_payloads} on are still there, which repeat payloads: truncations delete them with "
+            f"payload bundles with entries from {seen.oldest_payloads} on, which repeat payloads, still exist: truncations delete them with "
             "their entries, and vacuums when these are older than the grace"
         )
     if seen.failure:
@@ -175,7 +175,7 @@ def _left(one: ErasureState, seen: _Seen) -> list[str]:
     uploads = [upload.key for upload in seen.uploads if _is_of(one, upload.key) and _may_be_old(one, upload)]
     if uploads:
         found.append(
-            f"{len(uploads)} unfinished uploads are still there ({', '.join(uploads[:EXAMPLES_MAX])}): "
+            f"{len(uploads)} unfinished uploads still exist ({', '.join(uploads[:EXAMPLES_MAX])}): "
             "a vacuum discards them when they are older than its grace"
         )
     return found

@@ -124,7 +124,7 @@ def _missing(state: LogState, known: ErasureState, left: tuple[str, ...]) -> lis
             f"{what}: `txnlog vacuum` or `txnlog maintain all`, once these entries are older than its grace"
         ]
     return list(left) or [
-        "a look whether the vacuums have deleted all old objects: `txnlog maintain erasures` or `txnlog maintain all`"
+        "a check that vacuums have deleted all old objects: `txnlog maintain erasures` or `txnlog maintain all`"
     ]
 
 
@@ -149,7 +149,7 @@ def _rewriting(state: LogState, known: ErasureState) -> str:
         and state.partition(TopicPartition(known.topic_id, one.partition)).last_stable_offset < one.end_offset
     ]
     if behind and holders:
-        return f"{_shown(holders)} {_is(holders)} undecided, and {'have' if len(holders) > 1 else 'has'} records among those that are covered: end {_them(holders)}, then call again with the same condition and key"
+        return f"{_shown(holders)} {_is(holders)} undecided, and {'have' if len(holders) > 1 else 'has'} records that the erasure covers: end {_them(holders)}, then call again with the same condition and key"
     return "files are to be rewritten: call again with the same condition and key"
 
 

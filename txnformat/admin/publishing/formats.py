@@ -101,6 +101,6 @@ def superseded(topic: TopicState) -> ConflictError:
     return ConflictError(
         "other processes publish the topic all the time",
         kind="publish-superseded",
-        hint="publish again; the log is not concerned",
+        hint="publish again; the log is not affected",
         topic=topic.name,
     )

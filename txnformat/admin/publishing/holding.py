@@ -137,5 +137,5 @@ def _look_at_iceberg(
 def _foreign(topic: TopicState, version: int) -> str:
     return (
         f"another program wrote version {version} of the published table of {topic.name}: "
-        "txnlog publish --rebuild states it anew"
+        "txnlog publish --rebuild repairs it"
     )

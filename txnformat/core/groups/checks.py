@@ -78,7 +78,7 @@ def _offset_problems(commit: OffsetCommit) -> list[str]:
             f"offset {repr_of(commit.offset, 80)} of partition {repr_of(commit.partition, 80)} is not 0 or more"
         )
     if type(commit.partition) is not int or commit.partition < 0:
-        problems.append(f"{repr_of(commit.partition, 80)} is no partition number")
+        problems.append(f"{repr_of(commit.partition, 80)} is not a partition number")
     expected = commit.expected
     if expected is not None and (type(expected) is not int or expected < NO_OFFSET):
         problems.append(f"expected offset {repr_of(expected, 80)} is not 0 or more, or {NO_OFFSET} for none")

@@ -120,7 +120,7 @@ _CONFLICTS = {
     ),
     "offsets-changed": (
         "the group's position differs from the expected one: another consumer has committed",
-        "abort, read the committed position again, and go on from there",
+        "abort, read the committed position again, and continue from there",
     ),
     "offsets-pending": (
         "another transaction has a pending position, so the expected position cannot be compared",

@@ -74,7 +74,7 @@ class PartitionReset:
 _SHIFT = re.compile(r"shift:([+-]?[0-9]{1,18})")
 _NOW = datetime.timedelta(0)
 _HINT = (
-    '"earliest", "latest", "current", an offset, "shift:+n" or "shift:-n", a datetime, a timedelta (so long ago), or a '
+    '"earliest", "latest", "current", an offset, "shift:+n" or "shift:-n", a datetime, a timedelta (this long before now), or a '
     "mapping of partition to offset; without a topic one of (topic, partition) to offset"
 )
 

@@ -96,7 +96,7 @@ def replace_segments(state: LogState, action: ReplaceSegments) -> Replace:
     if op.erased is not None:
         check_open(state, op.erased.erasure_id)
     if lists_replaced(state, op) is None:
-        raise _superseded("another client has written the segment lists anew")
+        raise _superseded("another client has rewritten the segment lists")
     return replace(op, intent=0)
 
 

@@ -31,7 +31,7 @@ def delete_topic(state: LogState, action: RemoveTopic) -> tuple[EndTxn | DeleteT
         raise InvalidTransactionStateError(
             "prepared transactions touch the topic: their coordinator decides their outcome",
             kind="transaction-prepared",
-            hint="commit or abort them first; or name each of them in force (--prepared), which gives up what they have in the topic",
+            hint="commit or abort them first; or name each of them in force (--prepared), which discards their records in the topic",
             topic=topic.name,
             transactional_ids=prepared[:NAMES_SHOWN_MAX],
         )

@@ -39,7 +39,7 @@ def request_erasure(state: LogState, action: RequestErasure) -> RequestErasure |
         raise ConflictError(
             "the log has too many erasures that are not complete",
             kind="too-many-erasures",
-            hint="call the open ones again (txnlog erase --status lists them), give up those whose key is lost (--abandon), run maintenance, or put several conditions into one",
+            hint="call the open ones again (txnlog erase --status lists them), abandon those whose key is lost (--abandon), run maintenance, or put several conditions into one",
             open=len(opened),
             rewriting=rewriting,
         )
@@ -110,7 +110,7 @@ def check_open(state: LogState, erasure_id: str) -> ErasureState:
         raise ConflictError(
             "the erasure is complete",
             kind="erasure-superseded",
-            hint="nothing needs to be done",
+            hint="no action is needed",
             entry=known.complete_entry,
         )
     if known.entry > state.entry:

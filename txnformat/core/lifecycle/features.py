@@ -29,21 +29,21 @@ def enable(state: LogState, action: EnableFeatures) -> Upgrade:
         )
     if all(names.issuperset(action.features) for names in state.features):
         raise ConflictError(
-            "the log is upgraded already", kind="already-upgraded", hint="nothing needs to be done"
+            "the log is upgraded already", kind="already-upgraded", hint="no action is needed"
         )
     reader, writer, maintenance = (tuple(sorted(names | {*action.features})) for names in state.features)
     return Upgrade(reader, writer, maintenance)
 
 
 def change_log(state: LogState, action: ChangeLog) -> Upgrade:
-    """Return the operation that sets something of the whole log; its features stay."""
+    """Return the operation that changes settings of the whole log; its features stay."""
     check_lifecycle(state)
     age_ms = action.truncate_older_than_ms
     if not is_entry_age(age_ms):
         raise InvalidInputError(
-            f"{age_ms} ms is not an age at which entries go: it is at least {ENTRY_AGE_MS_MIN}",
+            f"{age_ms} ms is not a possible age: commit entries are kept for at least {ENTRY_AGE_MS_MIN} ms",
             kind="invalid-age",
-            hint="younger entries stay, for clients that have no news for so long",
+            hint="clients that were away for a while need younger entries",
         )
     reader, writer, maintenance = (tuple(sorted(names)) for names in state.features)
     return Upgrade(reader, writer, maintenance, truncate_older_than_ms=age_ms)
@@ -51,20 +51,20 @@ def change_log(state: LogState, action: ChangeLog) -> Upgrade:
 
 def check_lifecycle(state: LogState) -> None:
     """Raise UnsupportedFeatureError unless the log allows that records are removed."""
-    _check(state, LIFECYCLE, "records are removed", "`txnlog upgrade`, or log.upgrade()")
+    _check(state, LIFECYCLE, "removals", "`txnlog upgrade`, or log.upgrade()")
 
 
 def check_columns(state: LogState) -> None:
     """Raise UnsupportedFeatureError unless the log allows that columns are renamed and dropped."""
-    what = "columns are renamed or dropped"
+    what = "renaming or dropping columns"
     _check(state, COLUMNS, what, "`txnlog upgrade --columns`, or log.upgrade(columns=True)")
 
 
 def _check(state: LogState, feature: str, what: str, command: str) -> None:
-    """Raise UnsupportedFeatureError unless the log has a feature. ``what``: happens in logs that have it, and older readers cannot read them then."""
+    """Raise UnsupportedFeatureError unless the log has a feature. ``what``: logs that have it allow this, and older readers cannot read them then."""
     if state.lacks(feature):
         raise UnsupportedFeatureError(
-            f"this log does not allow that {what}",
+            f"this log does not allow {what}",
             kind="upgrade-required",
             hint=f"upgrade txnlog in every process that uses the log, then run {command}",
             feature=feature,

@@ -43,7 +43,7 @@ def free_partitions(state: LogState, action: FreePartitions) -> tuple[EndTxn | G
         raise ConflictError(
             "no undecided transaction begins below the offsets any more",
             kind="nothing-held",
-            hint="nothing needs to be done",
+            hint="no action is needed",
             topic=topic.name,
         )
     check_named_prepared(state, found, action.prepared)

@@ -101,6 +101,6 @@ def expire(state: LogState, action: ExpireIdle) -> Expire:
         raise ConflictError(
             "the producers and ids are no longer idle",
             kind="nothing-expired",
-            hint="nothing needs to be done",
+            hint="no action is needed",
         )
     return found

@@ -60,7 +60,7 @@ def check_named_prepared(state: LogState, names: Iterable[str], named: Collectio
         raise InvalidTransactionStateError(
             "prepared transactions have records below the offset: their coordinator decides their outcome",
             kind="transaction-prepared",
-            hint="commit or abort them first; or name each of them in force (--prepared), which gives up what they have in the partition",
+            hint="commit or abort them first; or name each of them in force (--prepared), which discards their records in the partition",
             transactional_ids=left[:NAMES_SHOWN_MAX],
         )
 

@@ -37,7 +37,7 @@ def trim(state: LogState, action: TrimTopic) -> Trim:
             raise ConflictError(
                 "a group or a subscription has not read all of the records, and holds them back",
                 kind="records-pinned",
-                hint="let it read on; setting retention.pinned.ms says for how long it may hold them back",
+                hint="wait until it has read them; the setting retention.pinned.ms limits how long it may hold them back",
                 partition=part.partition,
                 got=part.log_start,
                 unread_from=unread,

@@ -122,7 +122,7 @@ def mark(state: LogState, action: MarkVacuum) -> VacuumMark:
         raise ConflictError(
             "another vacuum has moved the floor",
             kind="vacuum-superseded",
-            hint="nothing needs to be done",
+            hint="no action is needed",
             floor=state.vacuum_floor,
         )
     return VacuumMark(action.floor)

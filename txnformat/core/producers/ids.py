@@ -41,7 +41,7 @@ class IdBlock:
         """Refuse what is no block."""
         if not 0 <= self.first <= self.last <= INT64_MAX:
             raise InvalidInputError(
-                f"{self.first} to {self.last} is no block of producer ids",
+                f"{self.first} to {self.last} is not a block of producer ids",
                 kind="invalid-id-block",
                 hint=f"both ends are inclusive and from 0 to {INT64_MAX}",
             )

@@ -287,7 +287,7 @@ class _Placing:
             raise ConflictError(
                 "the log has named the file already",
                 kind="file-named",
-                hint="look whether the append is in the log; if it is not, upload its data again",
+                hint="check whether the append is in the log; if it is not, upload its data again",
                 topic_id=append.topic_id,
                 object=named,
             )

@@ -45,7 +45,7 @@ def _superseded(**values: object) -> ConflictError:
     return ConflictError(
         "another process has sealed these offsets",
         kind="seal-superseded",
-        hint="nothing needs to be done",
+        hint="no action is needed",
         **values,
     )
 
@@ -65,7 +65,7 @@ def spill(state: LogState, action: SpillExtents) -> Operation:
         raise ConflictError(
             "another process has spilled these offsets, or the transactions that held them back have ended",
             kind="spill-superseded",
-            hint="nothing needs to be done",
+            hint="no action is needed",
             partitions=[part.topic_partition for part in action.spill.partitions[:20]],
         )
     return replace(action.spill, partitions=parts, intent=0)

@@ -131,7 +131,7 @@ def apply_spill(state: LogState, op: Spill, at: At) -> LogState:
         if taken is None:
             corrupt(
                 at,
-                "a spill does not go on from the spills that are there, above the last stable offset",
+                "a spill does not continue the existing spills, above the last stable offset",
                 partition=part.partition,
                 expected=(partition.spilled_end, partition.last_stable_offset, partition.log_end),
                 got=(part.start_offset, part.end_offset, part.replaced),

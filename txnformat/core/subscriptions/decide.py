@@ -52,7 +52,7 @@ from txnformat.types import TopicPartition
 
 __all__ = ["acknowledge", "check_nack", "create_subscription", "delete_subscription"]
 
-END_FIRST = "let the transaction end first"
+END_FIRST = "wait until the transaction has ended"
 
 
 def create_subscription(state: LogState, action: CreateSubscription) -> CreateSubscription:
@@ -127,7 +127,7 @@ def _left(state: LogState, subscription: SubscriptionState, acks: Acks) -> Acks:
         raise ConflictError(
             "other clients have acknowledged the offsets",
             kind="nothing-to-acknowledge",
-            hint="nothing needs to be done",
+            hint="no action is needed",
             subscription=acks.subscription,
         )
     return replace(acks, partitions=tuple(parts), gaps=())
@@ -219,9 +219,8 @@ def check_nack(
             Ranges.of(part.ranges)
         )
         if conflict is not None:
-            _raise(
-                conflict, state, op, part.partition, "let it be: it is delivered again only after an abort"
-            )
+            hint = "no action is needed: it is redelivered only after an abort"
+            _raise(conflict, state, op, part.partition, hint)
 
 
 def _subscription(state: LogState, named: Acks | Ack | DeleteSubscription) -> SubscriptionState:

@@ -67,7 +67,7 @@ def check_subscriptions_step(before: LogState, entry: CommitEntry, after: LogSta
 def _check_grows(key: SubscriptionKey, old: SubscriptionState, new: SubscriptionState) -> _Problems:
     for number, acks in old.partitions.items():
         if len(acks.whole() - new.partition(number).whole()):
-            yield f"I19 subscription {key}: what was acknowledged in partition {number} is so no more"
+            yield f"I19 subscription {key}: an acknowledgement in partition {number} no longer holds"
 
 
 def check_subscriptions(state: LogState) -> list[str]:

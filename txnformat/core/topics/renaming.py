@@ -81,7 +81,7 @@ def _holders(
     if _is_of_kafka(schema, name):
         yield f'column {shown} is one of the schema "kafka", which says what its columns are called'
     if name in erased:
-        yield f"column {shown} is in the condition of an erasure that is not complete; complete it or give it up first"
+        yield f"column {shown} is in the condition of an erasure that is not complete; complete or abandon it first"
     if setting := _setting_of(name, settings, change):
         yield f"column {shown} is named by {setting}; set or unset that in the same call"
 

@@ -151,7 +151,7 @@ class TopicSchema:
         newest = self.schema_id + len(self.later)
         if not 0 <= file.schema_id <= newest:
             raise CorruptDataError(
-                "a segment file is of a version of its topic's schema that there is not",
+                "a segment file has a version of its topic's schema that does not exist",
                 hint="run no writer on this log before its cause is known",
                 object=file.key,
                 expected=f"0 to {newest}",

@@ -284,7 +284,7 @@ def end_for_another(state: LogState, action: EndTransaction) -> EndTxn | Done:
         raise _prepared(
             action.transactional_id,
             owner,
-            "its coordinator must commit or abort it; force_terminate gives it up for good",
+            "its coordinator must commit or abort it; force_terminate aborts it for good",
         )
     if action.cause is Cause.TIMEOUT and not _is_over(owner, action):
         raise InvalidTransactionStateError(

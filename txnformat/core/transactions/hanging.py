@@ -175,6 +175,6 @@ def advice_for_late(name: str) -> str:
 def advice_for_prepared(name: str) -> str:
     """Return what to do about a prepared transaction."""
     return (
-        "its coordinator must commit or abort it with its token; to give it up for good: "
+        "its coordinator must commit or abort it with its token; to abort it for good: "
         f"txnlog transactions force-terminate {name!r}"
     )

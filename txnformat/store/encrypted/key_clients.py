@@ -24,7 +24,7 @@ def make_client(source: KeySource) -> KeyClient:
     if not isinstance(found, type) or not all(
         callable(getattr(found, name, None)) for name in ("wrap", "unwrap")
     ):
-        raise _unusable("is no class with the methods wrap and unwrap")
+        raise _unusable("is not a class with the methods wrap and unwrap")
     try:
         client: KeyClient = found(source.config)
     except Exception as error:  # noqa: BLE001  # whatever the class raises

@@ -145,7 +145,7 @@ class KeyRing:
 
     def _damaged(self, key: str) -> StorageError:
         return StorageError(
-            "an object of the log's key ring is damaged, or none of this log's clients made it",
+            "an object of the log's key ring is damaged, or was not written by a client of this log",
             kind="key-missing",
             hint="restore it from a copy; delete it, if no copy of the log has it",
             store=self._store.url,
@@ -176,7 +176,7 @@ class KeyRing:
                 count += 1
             self._list()
         raise StorageError(
-            "other processes go on wrapping keys by another master key",
+            "other processes still use another master key",
             kind="key-ring-changed",
             hint="give all processes the same newest master key, and call it again",
             store=self._store.url,
@@ -250,7 +250,7 @@ def _wrapped(store: ObjectStore, client: KeyClient, key: DataKey) -> WrappedReco
     record = _record_of(key, answer)
     if record is None:
         raise StorageError(
-            "the key client answered something that is no wrapped key; nothing was stored",
+            "the key client answered something that is not a wrapped key; nothing was stored",
             kind="key-refused",
             hint="wrap returns a text of 1 to 255 bytes, the name of the master key, and 1 to 16,384 bytes, the wrapped key",
             store=store.url,

@@ -95,7 +95,7 @@ class EncryptedStore(WrappedStore):
             found, known = read_ring(self._inner, self._client), self._ring
             if found is None:
                 raise StorageError(
-                    "there is no log here, so that there is no key",
+                    "there is no log here, so there is no key",
                     kind="key-missing",
                     hint="create the log with TxnLog.create, or check the path",
                     store=self.url,

@@ -44,14 +44,16 @@ __all__ = ["alter_topic"]
     "dropped",
     multiple=True,
     metavar="NAME",
-    help="A column that no reader gets any more; repeat the option. A log of an older version needs `txnlog upgrade --columns` once before.",
+    help="A column to drop: readers no longer see it; repeat the option. A log of an older version needs `txnlog upgrade --columns` once before.",
 )
 @settings_option
-@click.option("--unset", multiple=True, metavar="NAME", help="A setting to take back; repeat the option.")
+@click.option(
+    "--unset", multiple=True, metavar="NAME", help="A setting to reset to its default; repeat the option."
+)
 @click.option(
     "--schema",
     metavar="FILE",
-    help="A file with a newer schema, as for create-topic: its further columns are added, and its wider types taken.",
+    help="A file with a newer schema, as for create-topic: its new columns are added, and its wider types are applied.",
 )
 @with_schema_format
 def alter_topic(
@@ -69,7 +71,7 @@ def alter_topic(
     message: str | None,
     as_json: bool,
 ) -> None:
-    """Change TOPIC, in one step: more partitions, columns that come, go or get other names, wider types, settings.
+    """Change TOPIC in one step: add partitions; add, drop or rename columns; widen types; change settings.
 
     Existing data is not rewritten. With more partitions, keys go to other partitions than before. A column that is added under the name of a dropped one is null in all
     older records; values of dropped columns stay in files until a compaction.

@@ -62,7 +62,7 @@ def check_packages(version_of: Versions, root: str | None) -> list[Check]:
     if pyspark is None:
         checks.append(AREA.ok("pyspark", "not installed; Spark needs it: pip install 'txnlog[spark]'"))
     elif _numbers(pyspark) < PYSPARK_MIN:
-        fix = "pip install 'pyspark>=4.1'; everything but Spark works without it"
+        fix = "pip install 'pyspark>=4.1'; everything except Spark works without it"
         checks.append(AREA.problem("pyspark", pyspark, fix))
     else:
         checks.append(AREA.ok("pyspark", pyspark))

@@ -40,14 +40,14 @@ ERASURES = Table(
 @click.command()
 @click.argument("topic", type=TOPIC, required=False)
 @with_place
-@click.option("--where", help="SQL condition on the columns of TOPIC: the records that go.")
+@click.option("--where", help="SQL condition on the columns of TOPIC: the records to remove.")
 @click.option(
     "--requested-by",
-    help="By whom, or for which ticket; the log keeps it. With --dry-run it may be left out.",
+    help="Name of the requester, or the ticket; the log keeps it. Optional with --dry-run.",
 )
 @click.option(
     "--key",
-    help="Key of an erasure to continue, or of a new one: 32 random hex digits or more. Default: a random key. The log never has it.",
+    help="Key of an erasure to continue, or of a new one: 32 random hex digits or more. Default: a random key. The log never stores it.",
 )
 @click.option("--all-rows", is_flag=True, help="Allow a condition that matches every committed record.")
 @dry_run_option
@@ -60,7 +60,7 @@ ERASURES = Table(
 @click.option(
     "--abandon",
     is_flag=True,
-    help="Give up the erasure whose id is given in place of TOPIC, because its key is lost: the log forgets it, without a certificate. Needs --requested-by.",
+    help="Abandon the erasure whose id is given in place of TOPIC, because its key is lost: the log forgets it, without a certificate. Needs --requested-by.",
 )
 def erase(
     topic: str | None,
@@ -76,13 +76,13 @@ def erase(
 ) -> None:
     """Remove the records of TOPIC that a condition matches, for good.
 
-    Files that hold such records are written anew without them, and readers stop seeing the records at once; vacuums delete the old files, and `txnlog maintain all` writes a
+    Files that hold such records are rewritten without them, and readers stop seeing the records at once; vacuums delete the old files, and `txnlog maintain all` writes a
     certificate when nothing is left. Keep the key that the command shows first (with --json it is in the answer, so give one that you have kept): if open transactions hold the erasure back, or the command was cut short, call it
     again with the same condition and key. A log of an older version needs `txnlog upgrade` once before.
     """
     if status:
         if where is not None or requested_by is not None or key is not None or abandon:
-            raise click.UsageError("--status goes with the id of an erasure alone")
+            raise click.UsageError("--status takes only the id of an erasure")
         _show_status(place, topic, as_json)
         return
     if abandon:
@@ -94,7 +94,7 @@ def erase(
         if topic is None or requested_by is None:
             raise click.UsageError(f"--abandon needs {' and '.join(lacking)}")
         if where is not None:
-            raise click.UsageError("--abandon gives an erasure up; leave --where out")
+            raise click.UsageError("--abandon ends an erasure; leave out --where")
         _abandon(place, topic, requested_by, as_json)
         return
     if topic is None or where is None or not where.strip() or (requested_by is None and not dry_run):
@@ -116,7 +116,7 @@ def erase(
             )
     except TxnLogError as error:
         if shows_key and error.kind in REFUSED:
-            show_lines("no erasure began, so this key is of no use", sys.stderr)
+            show_lines("no erasure was started; discard this key", sys.stderr)
         raise
     if as_json:
         print_json(report.to_dict())
@@ -139,7 +139,7 @@ def _show(report: ErasureReport) -> None:
     say(f"{one.erasure_id}, {begun}: {counted(one.records, 'record')} removed, {one.stage.value}")
     if report.is_new and not report.rows:
         say(
-            f"no row matches the condition: if it is wrong, txnlog erase {one.erasure_id} --abandon gives the erasure up"
+            f"no row matches the condition: if it is wrong, txnlog erase {one.erasure_id} --abandon abandons the erasure"
         )
     for missing in one.missing:
         say(f"missing: {missing}")
@@ -167,7 +167,7 @@ def _show_status(place: Place, erasure_id: str | None, as_json: bool) -> None:
             raise NotFoundError(
                 "no such erasure",
                 kind="unknown-erasure",
-                hint="--status without an id lists those of the log; `txnlog history --all` has all",
+                hint="--status without an id lists the erasures in the log's state; `txnlog history --all` shows older ones",
                 erasure_id=erasure_id,
             )
     if as_json:

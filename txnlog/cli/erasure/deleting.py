@@ -43,13 +43,13 @@ def _parse_before(
 @click.option(
     "--force",
     is_flag=True,
-    help="Abort the open transactions that have begun below the offsets; latest is the log end then.",
+    help="Abort the open transactions that have begun below the offsets; with it, latest is the log end.",
 )
 @click.option(
     "--prepared",
     multiple=True,
     metavar="TRANSACTIONAL_ID",
-    help="Give up what this prepared transaction has in such a partition, and do as with --force; repeat the option.",
+    help="Discard this prepared transaction's records in such a partition; implies --force. Repeat the option for more.",
 )
 def delete_records(
     topic: str,
@@ -87,7 +87,7 @@ def delete_records(
     "--prepared",
     multiple=True,
     metavar="TRANSACTIONAL_ID",
-    help="Give up the records of this prepared transaction in the topic, and do the same as --force; repeat the option.",
+    help="Discard this prepared transaction's records in the topic; implies --force. Repeat the option for more.",
 )
 def delete_topic(
     topic: str, place: Place, dry_run: bool, yes: bool, force: bool, prepared: tuple[str, ...], as_json: bool
@@ -115,7 +115,7 @@ def delete_topic(
 def _say_ended(aborted: Iterable[str], given_up: Iterable[str]) -> None:
     for what, names in (
         ("aborted the open", sorted({*aborted})),
-        ("gave up what it had of the prepared", sorted({*given_up})),
+        ("discarded the records of the prepared", sorted({*given_up})),
     ):
         if names:
             say(f"{what} {'transaction' if len(names) == 1 else 'transactions'} {', '.join(names)}")
@@ -125,5 +125,5 @@ def _ask_for_name(topic: str, partitions: int) -> None:
     what = f"deletes topic {printable(topic)} with {counted(partitions, 'partition')} for good"
     if sys.stdin is None or not sys.stdin.isatty():
         raise click.UsageError(f"this {what}: add --yes to do it")
-    if asked(lambda: click.prompt(f"This {what}. Type its name to go on", err=True)) != topic:
+    if asked(lambda: click.prompt(f"This {what}. Type its name to continue", err=True)) != topic:
         raise click.UsageError("that is not the name of the topic; nothing was deleted")

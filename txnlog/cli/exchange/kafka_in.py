@@ -23,10 +23,10 @@ FILE = FilePath()
 @with_course(
     group="kafka-import",
     group_help="Name of the import: its positions are those of this group.",
-    partitions_help="Keep each record's partition, go by key, or send partition N of Kafka to partition M.",
-    lost_help="If Kafka has removed records that were not imported yet: an error, or go on behind them.",
+    partitions_help="Keep each record's partition, choose it by key, or send partition N of Kafka to partition M.",
+    lost_help="If Kafka has removed records before they were imported: fail, or skip the gap.",
     batch_records=50_000,
-    batch_help="Most records of a transaction.",
+    batch_help="Maximum number of records in a transaction.",
 )
 @click.option(
     "--isolation",
@@ -100,7 +100,7 @@ def import_kafka(
 ) -> None:
     """Import TOPICs of Kafka into the log, each record exactly once.
 
-    The next offset of each partition is committed together with its records: the command can be stopped or die anywhere, and goes on when it is called again with the same --group.
+    The next offset of each partition is committed together with its records: the command can be stopped or killed at any time; call it again with the same --group to continue.
     TOPIC=OTHER gives the topic another name in the log.
     """
     from txnlog.kafka.importing import import_topics
@@ -129,7 +129,7 @@ def _show(report: ImportReport) -> None:
         say(f"created topic {name}")
     for lost in report.lost:
         say(
-            f"passed over offsets {lost.first} to {lost.end - 1} of {lost.topic}, partition {lost.partition}: Kafka has removed them"
+            f"skipped offsets {lost.first} to {lost.end - 1} of {lost.topic}, partition {lost.partition}: Kafka has removed them"
         )
     if report.dead_letters:
         say(

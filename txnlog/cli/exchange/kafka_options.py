@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from txnlog.cli.failures import Interrupted
+from txnlog.cli.failures import IMPORT_INTERRUPTED, Interrupted
 from txnlog.cli.options import NUMBER, IntegerRange, Place, parse_pairs, with_place
 from txnlog.cli.output import Table, counted
 from txnlog.cli.progress import progress
@@ -55,9 +55,7 @@ def transfer(place: Place, *, shown: bool) -> Iterator[tuple[TxnLog, Callable[[_
         with place.open() as log, progress(wanted=shown) as advance:
             yield log, lambda at: advance(at.done, at.total, counted(at.records, "record"))
     except KeyboardInterrupt:
-        raise Interrupted(
-            "interrupted; what was committed stays, and the same command goes on behind it"
-        ) from None
+        raise Interrupted(IMPORT_INTERRUPTED) from None
 
 
 def with_course(
@@ -75,7 +73,7 @@ def with_course(
         click.option(
             "--follow",
             is_flag=True,
-            help="Go on for ever. Default: end where the partitions ended when the command began.",
+            help="Follow the topics. Default: stop at the ends that the partitions had at the start.",
         ),
         click.option(
             "--partitions",

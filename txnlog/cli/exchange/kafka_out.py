@@ -20,8 +20,8 @@ __all__ = ["export_kafka"]
 @with_course(
     group="kafka-export",
     group_help="Name of the export: Kafka keeps its positions, and the group of this name has copies of them.",
-    partitions_help="Keep each record's partition, go by key, or send partition N to partition M of Kafka.",
-    lost_help="If the log has removed records that were not exported yet: an error, or go on behind them.",
+    partitions_help="Keep each record's partition, choose it by key, or send partition N to partition M of Kafka.",
+    lost_help="If the log has removed records before they were exported: fail, or skip the gap.",
     batch_records=10_000,
     batch_help="About how many records a transaction has at most.",
 )
@@ -43,7 +43,7 @@ def export_kafka(
 ) -> None:
     """Export TOPICs of the log to Kafka, each committed record exactly once.
 
-    Records are sent in Kafka transactions, together with the positions behind them: the command can be stopped or die anywhere, and goes on when it is called again with the same --group.
+    Records are sent in Kafka transactions, together with the positions behind them: the command can be stopped or killed at any time; call it again with the same --group to continue.
     TOPIC=OTHER gives the topic another name in Kafka.
     """
     from txnlog.kafka.exporting import export_topics

@@ -35,7 +35,7 @@ def with_schema_format(function: Callable[..., Any]) -> Callable[..., Any]:
     function = click.option(
         "--message",
         metavar="NAME",
-        help="Of a Protobuf file with several messages the one with the columns, by its full name.",
+        help="Full name of the Protobuf message that has the columns, if the file has several.",
     )(function)
     return click.option(
         "--schema-format",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from txnlog.cli.failures import Interrupted
+from txnlog.cli.failures import IMPORT_INTERRUPTED, Interrupted
 from txnlog.cli.options import IntegerRange, Milliseconds, Place, parse_pairs, with_place
 from txnlog.cli.output import counted, print_json, say
 from txnlog.cli.progress import progress
@@ -18,15 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["import_delta", "import_parquet"]
 
+_GROUP = click.option(
+    "--group", help="Name of the import: its position is that of this group. Default: the topic's name."
+)
 _OPTIONS = [
-    click.option(
-        "--group", help="Name of the import: its position is that of this group. Default: the topic's name."
-    ),
-    click.option(
-        "--follow",
-        is_flag=True,
-        help="Go on for ever. Default: end at what is there when the command begins.",
-    ),
     click.option(
         "--poll-ms",
         type=Milliseconds(least=1),
@@ -42,7 +37,7 @@ _OPTIONS = [
     click.option(
         "--rewrite",
         is_flag=True,
-        help="Encode all rows anew. Default: a file's bytes go into the log as they are where they can.",
+        help="Encode all rows again. Default: copy a file's bytes unchanged where possible.",
     ),
     click.option("--no-create", is_flag=True, help="Do not create the topic if the log does not have it."),
     click.option(
@@ -62,8 +57,10 @@ _OPTIONS = [
 ]
 
 
-def _with_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    return reduce(lambda wrapped, option: option(wrapped), reversed(_OPTIONS), command)
+def _with_options(follow: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command the options that both have. ``follow``: what ``--follow`` does."""
+    options = [_GROUP, click.option("--follow", is_flag=True, help=follow), *_OPTIONS]
+    return lambda command: reduce(lambda wrapped, option: option(wrapped), reversed(options), command)
 
 
 @click.command("delta")
@@ -71,7 +68,7 @@ def _with_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("topic")
 @with_place
 @click.option(
-    "--version", type=IntegerRange(min=0), help="Go up to this version of the table. Default: the newest."
+    "--version", type=IntegerRange(min=0), help="Import up to this version of the table. Default: the newest."
 )
 @click.option(
     "--changes",
@@ -86,12 +83,12 @@ def _with_options(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="KEY=VALUE|@FILE",
     help="An option of the table's store, as the package deltalake names it; repeat the option for more. @FILE reads lines KEY=VALUE, or a JSON object: put secrets into a file.",
 )
-@_with_options
+@_with_options("Follow the table. Default: stop at the version that was newest at the start.")
 def import_delta(place: Place, as_json: bool, table: str, **settings: Any) -> None:
     """Import the Delta table TABLE into TOPIC, each row exactly once.
 
     The first call copies the rows of one version. Later calls, or --follow, bring what newer versions have added: each version in one transaction. The command can be
-    stopped or die anywhere, and goes on when it is called again.
+    stopped or killed at any time; call it again to continue.
     """
     from txnlog.tables import importing
 
@@ -102,7 +99,7 @@ def import_delta(place: Place, as_json: bool, table: str, **settings: Any) -> No
 @click.argument("path")
 @click.argument("topic")
 @with_place
-@_with_options
+@_with_options("Follow the directory. Default: stop after the files that existed at the start.")
 def import_parquet(place: Place, as_json: bool, path: str, **settings: Any) -> None:
     """Import the Parquet files of PATH into TOPIC, each row exactly once.
 
@@ -124,9 +121,7 @@ def _run(place: Place, as_json: bool, settings: dict[str, Any], call: Callable[.
 
             report = call(log, progress=show, **settings)
     except KeyboardInterrupt:
-        raise Interrupted(
-            "interrupted; what was committed stays, and the same command goes on behind it"
-        ) from None
+        raise Interrupted(IMPORT_INTERRUPTED) from None
     if as_json:
         print_json(report)
         return

@@ -106,7 +106,7 @@ def _answered(question: Callable[[], str]) -> Response:
 
 def _refused(error: TxnLogError) -> Response:
     if error.kind in ("log-gone", "log-replaced"):
-        return _problem(503, f"{error.what}; start txnlog ui again to see what is there now")
+        return _problem(503, f"{error.what}; start txnlog ui again to see the current log")
     if isinstance(error, NotFoundError):
         return _problem(404, str(error))
     return _problem(400 if isinstance(error, InvalidInputError) else 503, str(error))

@@ -283,7 +283,7 @@ def _cast(texts: pa.Array, type_: pa.DataType) -> pa.Array:
         return texts.cast(type_)
     texts = compute.utf8_trim(texts, " \t")
     if pt.is_integer(type_) and compute.all(compute.match_substring_regex(texts, _DIGITS)).as_py() is False:
-        raise pa.ArrowInvalid("a text is no integer")  # pyarrow takes 0x10 for 16
+        raise pa.ArrowInvalid("a text is not an integer")  # pyarrow takes 0x10 for 16
     if pt.is_time(type_):
         return compute.binary_join_element_wise("1970-01-01T", texts, "").cast(pa.timestamp("us")).cast(type_)
     if pt.is_timestamp(type_) and type_.tz is not None:

@@ -31,13 +31,13 @@ TABLES = Table("Topic Directory Version New Files Added Removed", new=lambda one
 @click.option(
     "--rebuild",
     is_flag=True,
-    help="State all of each table anew, in one version: after another program has changed it.",
+    help="Rebuild each table completely, in one version; needed after another program has changed it.",
 )
 def publish(topics: tuple[str, ...], place: Place, format_: str, rebuild: bool, as_json: bool) -> None:
     """Publish TOPICS, or all topics, as tables that other engines read. Records in Parquet files are not copied.
 
     All tables show the same entry of the log: whole transactions, as a read with isolation snapshot. Each is in the directory of its topic. The
-    engines that were tried refuse to change it, but pyiceberg's purge_table deletes the files that an Iceberg table names: let programs that only read have no right to delete. The manifest names the version of each table at that entry: tables that are read at these versions join without a torn transaction. Any number of processes may publish at the same time.
+    engines that were tried refuse to change it, but pyiceberg's purge_table deletes the files that an Iceberg table names: give programs that only read no right to delete. The manifest names the version of each table at that entry: tables that are read at these versions join without a torn transaction. Any number of processes may publish at the same time.
     """
     with place.open() as log:
         report = log.publish(*topics, format=format_, rebuild=rebuild)
@@ -57,5 +57,5 @@ def _show(report: PublishReport) -> None:
     for held in report.held_back[:5]:
         say(f"later entries wait for {held.waits_for}: {held.reason} ({held.topic}, {held.file})")
     if report.compacted_parts:
-        say(f"wrote {counted(report.compacted_parts, 'part')} of segments anew first")
-    say(f"entry {report.entry}; manifest {report.manifest or 'of a later entry is there'}")
+        say(f"rewrote {counted(report.compacted_parts, 'part')} of segments first")
+    say(f"entry {report.entry}; manifest {report.manifest or 'of a later entry exists'}")

@@ -329,7 +329,7 @@ def test_a_name_that_is_there_twice_is_not_called_a_matter_of_letter_case() -> N
         as_topic_schema(pa.schema(fields))
     assert caught.value.problems == [
         "column 'a' appears twice",
-        "column 'A' clashes with 'a': Spark does not tell upper from lower case",
+        "column 'A' clashes with 'a': Spark does not distinguish upper and lower case",
     ]
 
 
