@@ -426,7 +426,7 @@ MUTATIONS = (
     ),
     Mutation(
         "blocks of producer ids may leave gaps",
-        "txnformat/core/fold.py",
+        "txnformat/core/producers/fold.py",
         "if op.first != state.next_producer_id:",
         "if op.first < state.next_producer_id:",
         (("ProducerIdManagerTest", "testSanityCheckProhibitsOverlappingBlocks"),),
