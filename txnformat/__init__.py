@@ -5,11 +5,12 @@ only (``make layers``):
 
 ==============  =====================================================================================================
 ``consumers``   Consumer and Subscription: groups, positions, fetching, acknowledgements.
-``log``         :class:`~txnformat.log.TxnLog`, a log as users hold it; ``log_reads`` is its reading half, ``values``
-                puts large values together again from their chunks.
+``log``         :class:`~txnformat.log.TxnLog`, a log as users hold it; ``log_reads`` is its reading half.
+``lookup``      Topics as producers and consumers look them up; ``values`` puts large values together from their chunks.
 ``looking``     A log to look at: its transactions as a document, and the page that draws it.
 ``verify``      Derives a log's metadata again from its objects, and reports each difference.
-``admin``       Describes a log and measures it; tools for the transactions, groups and subscriptions of others.
+``admin``       Describes, measures and maintains a log, publishes topics as tables; tools for what belongs to others.
+``views``       Topics described again for other engines: tables of Delta and Iceberg.
 ``reading``     Plans a read and returns record batches.
 ``client``      Threads and real IO: group commit, the driver that performs effects, background work, maintenance.
 ``protocol``    The steps of a commit, a refresh, a seal: generators that yield effects. No IO.

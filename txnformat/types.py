@@ -149,6 +149,10 @@ class SegmentRecord(Struct, frozen=True):
     txnindex: ObjectRecord | None = None
     """Kafka's abort index, partition after partition; None when no aborted transaction overlaps."""
 
+    def objects(self) -> list[ObjectRecord]:
+        """Return the sidecars that there are, the index first."""
+        return [one for one in (self.index, self.markers, self.txnindex) if one is not None]
+
 
 class BatchRecord(Struct, frozen=True, gc=False):
     """A batch: consecutive records of one partition in one run of row groups of one file."""

@@ -38,6 +38,7 @@ from writers.rows import Headers, kafka_record, kafka_rows
 from writers.session import Session
 from writers.settings import EMBED_BYTES, MIB, Buffer, ProducerSettings
 from writers.staging import Staging
+from writers.standing import had_landed
 from writers.transaction import Call, CommitInfo, ProducerStatus, Transaction
 from writers.upload import ROLL_BYTES
 from writers.whole_files import as_segment_file, open_file
@@ -538,11 +539,7 @@ class Producer:
             )
         committed = None
         if earlier.has_run and earlier.error is None and self._has_committed(earlier):
-            committed = InvalidTransactionStateError(
-                "the interrupted commit has succeeded: the transaction is committed",
-                kind="transaction-committed",
-                hint="continue with the next transaction; do not send these records again",
-            )
+            committed = had_landed()
         if call == _CLOSE:
             return committed  # the close takes the place of what is noted
         try:

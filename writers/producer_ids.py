@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from txnformat.client.committer import operation_of
 from txnformat.core.intents import AllocateIds, Intent
 from txnformat.core.operations import AllocateProducerIds
-from txnformat.errors import CommitStateUnknownError, InternalError
+from txnformat.errors import CommitStateUnknownError
 from txnformat.forking import run_after_fork
 from txnformat.log import TxnLog
 from txnformat.store.base import place_of
@@ -67,6 +67,4 @@ def _allocate(log: TxnLog, block: _Block) -> range:
         raise
     block.asked = None
     allocated = operation_of(result, AllocateProducerIds)
-    if not isinstance(allocated, AllocateProducerIds):
-        raise InternalError("the entry holds another operation than the requested one", entry=result.entry)
     return range(allocated.first, allocated.last + 1)

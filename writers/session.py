@@ -201,10 +201,6 @@ class Session:
                 )
                 return
             opened = operation_of(result, InitProducer)
-            if not isinstance(opened, InitProducer):
-                raise InternalError(
-                    "the entry holds another operation than the requested one", entry=result.entry
-                )
             ref: ProducerRef | None = ProducerRef(opened.producer_id, opened.epoch, opened.transactional_id)
         else:
             ref = ProducerRef(next_producer_id(self._log), 0) if settings.enable_idempotence else None

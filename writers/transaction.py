@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from writers.producer import Producer
 
 __all__ = [
+    "ABORTABLE",
     "LEGAL_IN",
     "REPEATS",
     "Call",
@@ -28,6 +29,7 @@ __all__ = [
     "ProducerStatus",
     "Transaction",
     "Unsettled",
+    "abort_after",
     "check_call",
 ]
 
@@ -70,6 +72,12 @@ class ProducerStatus(StrEnum):
     FENCED = "fenced"
     """The identity can never be used again."""
     CLOSED = "closed"
+
+
+ABORTABLE = frozenset(
+    {ProducerStatus.IN_TRANSACTION, ProducerStatus.ABORT_REQUIRED, ProducerStatus.UNKNOWN_OUTCOME}
+)
+"""Where a producer has a transaction that an error may abort."""
 
 
 class Call(StrEnum):
@@ -285,17 +293,17 @@ class Transaction:
                 self.info = self._producer.commit()
             except TxnLogError as refused:
                 if self._producer.status is ProducerStatus.ABORT_REQUIRED:
-                    self._abort(refused)
+                    abort_after(self._producer, refused)
                 raise
-        elif error is not None and self._producer.status in (
-            ProducerStatus.IN_TRANSACTION,
-            ProducerStatus.ABORT_REQUIRED,
-            ProducerStatus.UNKNOWN_OUTCOME,
-        ):  # else fenced or closed, or ended by the block itself
-            self._abort(error)
+        elif error is not None:
+            abort_after(self._producer, error)
 
-    def _abort(self, error: BaseException) -> None:
-        try:
-            self._producer.abort()
-        except TxnLogError as failure:  # what went wrong first is what the caller must see
-            error.add_note(f"the transaction could not be aborted: {failure}")
+
+def abort_after(producer: Producer, error: BaseException) -> None:
+    """Abort a transaction because of ``error``, which is what the caller must see. One that is fenced, closed or ended stays as it is."""
+    if producer.status not in ABORTABLE:
+        return
+    try:
+        producer.abort()
+    except TxnLogError as failure:
+        error.add_note(f"the transaction could not be aborted: {failure}")

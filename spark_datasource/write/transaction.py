@@ -51,7 +51,7 @@ from txnformat.log import TxnLog
 from txnformat.store.open import check_options, is_remote
 from writers.inputs import AckSource
 from writers.job import Delegation, JobProducer
-from writers.transaction import CommitInfo, ProducerStatus
+from writers.transaction import ABORTABLE, CommitInfo, ProducerStatus, abort_after
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -60,10 +60,6 @@ __all__ = ["NAMESPACE", "SparkTransaction", "transactional_id_of"]
 
 NAMESPACE = "spark-transaction"
 """Namespace of the application ids of Spark transactions."""
-
-_ABORTABLE = frozenset(
-    {ProducerStatus.IN_TRANSACTION, ProducerStatus.ABORT_REQUIRED, ProducerStatus.UNKNOWN_OUTCOME}
-)
 
 
 logger = logging.getLogger("txnlog")
@@ -380,14 +376,14 @@ class SparkTransaction:
             if self.is_done or producer is None:
                 return
             if error is not None:
-                _abort(producer, error)
+                abort_after(producer, error)
                 return
             try:
                 self._refuse_after_failure("commit")
                 self.info, is_own = self._commit(producer)
             except TxnLogError as refused:
                 if not isinstance(refused, CommitStateUnknownError):
-                    _abort(producer, refused)
+                    abort_after(producer, refused)
                 if self._failure is not None:
                     raise refused from self._failure
                 raise
@@ -430,7 +426,7 @@ class SparkTransaction:
     def _refuse_after_failure(self, call: str) -> None:
         """Raise after a failed write, with its error as the cause; a producer that was fenced since says so itself."""
         producer = self._producer
-        if self._calls.cut is not None and producer and producer.status in _ABORTABLE:
+        if self._calls.cut is not None and producer and producer.status in ABORTABLE:
             raise InvalidTransactionStateError(
                 f"{call}() is not possible now: {self._calls.cut}() of this transaction was interrupted, and the program continued",
                 kind="abort-required",
@@ -470,13 +466,3 @@ def _unknown(error: CommitStateUnknownError, *, has_version: bool) -> CommitStat
         else "check what is committed (the positions of its group, the topics) before you run it again",
         cause=str(error),
     )
-
-
-def _abort(producer: JobProducer, error: BaseException) -> None:
-    """Abort because of ``error``, which is what the caller must see."""
-    if producer.status not in _ABORTABLE:
-        return  # fenced: a newer instance has aborted it
-    try:
-        producer.abort()
-    except TxnLogError as failure:
-        error.add_note(f"the transaction could not be aborted: {failure}")

@@ -213,7 +213,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a snapshot keeps one append of each producer, as Kafka's",
-        "txnformat/core/snapshot/state.py",
+        "txnformat/core/snapshot/partitions.py",
         "tuple(SequencesRow(*known, window) for",
         "tuple(SequencesRow(*known, window[-1:]) for",
         ((PSM, "testReadWriteSnapshot"), (PSM, "testNoValidationOnFirstEntryWhenLoadingLog")),
@@ -426,7 +426,7 @@ MUTATIONS = (
     ),
     Mutation(
         "blocks of producer ids may leave gaps",
-        "txnformat/core/fold.py",
+        "txnformat/core/producers/fold.py",
         "if op.first != state.next_producer_id:",
         "if op.first < state.next_producer_id:",
         (("ProducerIdManagerTest", "testSanityCheckProhibitsOverlappingBlocks"),),

@@ -280,12 +280,7 @@ class MaintenanceReport:
     ) -> Self:
         """Return the report of some seals, expiries, ends, removals and compactions, of a vacuum and a truncation. ``preview``: of a dry run; then there are no seals."""
         segments = [segment for seal in seals for segment in seal.segments]
-        objects = [
-            named
-            for segment in segments
-            for named in (segment.record.index, segment.record.markers, segment.record.txnindex)
-            if named is not None
-        ]
+        objects = [named for segment in segments for named in segment.record.objects()]
         parts = [part for segment in segments for part in segment.partitions]
         numbers = SealPreview(len(segments), len(parts), sum(part.batches for part in parts))
         return cls(

@@ -32,13 +32,14 @@ from txnformat.core.lifecycle.truncation import (
     lacks_snapshots,
 )
 from txnformat.core.state import LogState
-from txnformat.core.wire.bundle import BUNDLE_ENTRIES, bundle_first
+from txnformat.core.wire.bundle import bundle_first
 from txnformat.core.wire.document import encode_json
 from txnformat.core.wire.small_documents import BoundaryDocument
 from txnformat.errors import CorruptDataError, InvalidInputError, repr_of
 from txnformat.protocol.cuts import last_entry_at
 from txnformat.protocol.follow import parse_hint
 from txnformat.protocol.snapshots import create_object, write_hint
+from txnformat.protocol.tail import bundle_key_of
 from txnformat.protocol.truncation import Hundred, check_hundreds, check_snapshots
 from txnformat.protocol.unembedding import topics_embedded
 from txnformat.store.base import created_ms
@@ -224,7 +225,7 @@ class _Truncation:
         end = min(ripe, allowed.boundary)
         entries = self._numbered(keys.LOG_PREFIX, keys.parse_entry_key)
         self._looked_at = (state, entries.keys())
-        self._check(state, entries, max(end, allowed.boundary if is_new else 0), end, ripe)
+        self._check(state, entries, max(end, allowed.boundary if is_new else 0), ripe)
         if is_new:
             self._write_boundary(state, allowed)
             boundaries.append(highest := allowed.boundary)
@@ -277,8 +278,8 @@ class _Truncation:
 
     # The objects that must stay readable.
 
-    def _check(self, state: LogState, entries: dict[int, int], below: int, end: int, ripe: int) -> None:
-        """Read everything that has to stay before entries below ``below`` may go; those below ``end`` go now."""
+    def _check(self, state: LogState, entries: dict[int, int], below: int, ripe: int) -> None:
+        """Read everything that has to stay before entries below ``below`` may go."""
         self._kept: set[int] = set()
         firsts = sorted({bundle_first(number) for number in entries if number < below})
         if not firsts:
@@ -294,7 +295,7 @@ class _Truncation:
             Act.WRITTEN,
             TruncatedKind.BUNDLE,
             "it keeps the history of entries that may be deleted",
-            {_bundle_key(one.first): 0 for one in found if one.missing},
+            {bundle_key_of(one.first): 0 for one in found if one.missing},
         )
 
     # The changes.
@@ -369,7 +370,3 @@ class _Truncation:
         if objects:
             examples = tuple(objects)[:EXAMPLES_MAX]
             self._rows.append(TruncationRow(fate, kind, why, len(objects), sum(objects.values()), examples))
-
-
-def _bundle_key(first: int) -> str:
-    return keys.bundle_key(first, first + BUNDLE_ENTRIES - 1)

@@ -73,6 +73,7 @@ from txnformat.types import TopicPartition
 __all__ = ["Committer"]
 
 T = TypeVar("T")
+O = TypeVar("O", bound=Operation)
 
 logger = logging.getLogger("txnlog")
 
@@ -520,7 +521,7 @@ def _times() -> Steps[Times]:
     return times
 
 
-def operation_of(result: CommitResult, kind: type[Operation]) -> Operation:
+def operation_of(result: CommitResult, kind: type[O]) -> O:
     """Return the one operation of a kind in a result."""
     for operation in result.operations:
         if isinstance(operation, kind):

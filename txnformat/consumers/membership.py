@@ -31,7 +31,6 @@ from txnformat.digits import whole
 from txnformat.errors import (
     CommitStateUnknownError,
     ConflictError,
-    InternalError,
     InvalidInputError,
     TxnLogError,
     repr_of,
@@ -92,10 +91,7 @@ class Membership:
         """Become the member, and fence the one before; after CommitStateUnknownError call it again. Requests: 1 entry."""
         action = JoinAsMember(self._group, self._member, self._settings.session_timeout_ms)
         result = self._settle(None, action)
-        joined = operation_of(result, JoinGroup)
-        if not isinstance(joined, JoinGroup):
-            raise InternalError("a group was joined by another operation", entry=result.entry)
-        self.generation = joined.generation
+        self.generation = operation_of(result, JoinGroup).generation
         self._unsettled = None
 
     def leave(self) -> None:

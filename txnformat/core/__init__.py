@@ -10,7 +10,8 @@ simulator, the conformance tests and real clients run the same code.
 * ``snapshot`` is a state as the bytes of one object, ``wire`` the bytes of documents, whatever they say.
 
 Each concern has a package with the same floor plan, as far as it needs it: ``operations``, ``state``, ``fold``, ``decide``, ``invariants``.
-``decide``, ``fold`` and ``invariants`` import the state, and the state imports the operations, never the other way round.
+The tables in ``core.decide`` and ``core.fold`` name the function of each action and operation; ``core.operations`` declares the operations of
+concerns without ``operations``. ``decide``, ``fold`` and ``invariants`` import the state, and the state imports the operations, never the other way round.
 
 May import: ``columns``, ``segments`` (payloads), ``store`` (types, sizes and documents), and the modules beside the packages.
 """

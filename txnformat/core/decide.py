@@ -52,7 +52,7 @@ from txnformat.core.lifecycle.erasure import (
     complete_erasure,
     request_erasure,
 )
-from txnformat.core.lifecycle.features import change_log, check_columns, check_lifecycle, enable
+from txnformat.core.lifecycle.features import change_log, enable
 from txnformat.core.lifecycle.forcing import free_partitions
 from txnformat.core.lifecycle.idle import expire
 from txnformat.core.lifecycle.operations import (
@@ -63,19 +63,16 @@ from txnformat.core.lifecycle.operations import (
 )
 from txnformat.core.lifecycle.trim import trim
 from txnformat.core.lifecycle.vacuum import check_born, mark
-from txnformat.core.operations import AllocateProducerIds, CreateTopic, Operation, TopicSetting
-from txnformat.core.ownership import directories, directory_in_use, shares_directory, topic_exists
+from txnformat.core.operations import AllocateProducerIds, CreateTopic, Operation
 from txnformat.core.producers.absence import is_absent
 from txnformat.core.records.decide import decide_write
 from txnformat.core.sealing.decide import seal, spill
-from txnformat.core.state import LogState, TopicState
+from txnformat.core.state import LogState
 from txnformat.core.subscriptions.decide import create_subscription, delete_subscription
 from txnformat.core.subscriptions.operations import CreateSubscription, DeleteSubscription
-from txnformat.core.topics.evolution import evolve
-from txnformat.core.topics.settings import check_settings
+from txnformat.core.topics.decide import change_topic, create_topic
 from txnformat.core.transactions.decide import end_for_another, open_producer
-from txnformat.errors import ConflictError, InternalError, InvalidInputError, TxnLogError
-from txnformat.field_types import LOG_PARTITIONS_MAX
+from txnformat.errors import ConflictError, TxnLogError
 from txnformat.persistent import replace
 
 __all__ = ["decide"]
@@ -118,73 +115,13 @@ def _checkpoint(state: LogState, action: TakeCheckpoint) -> Operation:
     return replace(action.checkpoint, intent=0)
 
 
-def _create_topic(state: LogState, action: CreateTopic) -> Operation | Done:
-    made = state.topics.get(action.topic_id)
-    if made is not None and made.name == action.name:
-        return Done(made.created_entry)
-    if (gone := state.deleted.get(action.directory)) is not None:
-        raise directory_in_use(action, gone)
-    if action.name in state.topic_ids or shares_directory(action.directory, directories(state).values):
-        raise topic_exists(action.name)
-    if action.topic_id in state.topics:
-        raise InternalError("two topics with one id", topic_id=action.topic_id)
-    if not state.may_have(action.partitions):
-        raise _too_many(state, action.name, action.partitions, "invalid-partitions")
-    if action.settings:
-        _check_settings(state, action.settings)
-    return replace(action, intent=0)
-
-
-def _check_settings(state: LogState, settings: tuple[TopicSetting, ...]) -> None:
-    """Refuse settings in a log that programs without them may use, and values that the log does not allow."""
-    check_lifecycle(state)
-    check_settings(settings, state.max_transaction_timeout_ms)
-
-
-def _change_topic(state: LogState, action: ChangeTopic) -> Operation:
-    topic = state.topic_of(action.topic_id, "an alteration")
-    try:
-        operation = evolve(topic.schema, topic.partitions, action, topic.settings, _erased(state, topic))
-    except InvalidInputError as error:
-        error.values["topic"] = topic.name
-        raise
-    if operation.settings is not None:
-        _check_settings(state, operation.settings)
-    if operation.places:
-        check_columns(state)
-    more = operation.partitions - topic.partitions
-    if not state.may_have(more):
-        raise _too_many(state, topic.name, more, "invalid-alter")
-    return operation
-
-
-def _erased(state: LogState, topic: TopicState) -> set[str]:
-    """Return the columns that the conditions of erasures of a topic name, of those that are not complete."""
-    return {
-        name
-        for one in state.erasures.values()
-        if one.topic_id == topic.topic_id and one.complete_entry < 0
-        for name in one.columns
-    }
-
-
-def _too_many(state: LogState, topic: str, more: int, kind: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"{more} more partitions are too many: the topics of the log have {state.partition_count}, "
-        f"and at most {LOG_PARTITIONS_MAX}",
-        kind=kind,
-        hint="use fewer partitions, or another log",
-        topic=topic,
-    )
-
-
 _DECISIONS: dict[type[Any], Callable[[LogState, Any], Operation | tuple[Operation, ...] | Done]] = {
     Write: decide_write,
     OpenProducer: open_producer,
     EndTransaction: end_for_another,
     AllocateIds: _allocate,
-    CreateTopic: _create_topic,
-    ChangeTopic: _change_topic,
+    CreateTopic: create_topic,
+    ChangeTopic: change_topic,
     TakeCheckpoint: _checkpoint,
     SealSegments: seal,
     SpillExtents: spill,

@@ -76,11 +76,11 @@ def _file(key: str, topic: TopicState | None) -> _Problems:
 
 def _segment(record: SegmentRecord, state: LogState) -> _Problems:
     topic = state.topics.get(record.topic_id)
-    for named in (record.index, record.markers, record.txnindex):
+    for named in record.objects():
         if topic is None:
             yield f"I20 {record.index.key}: it is a segment of topic {record.topic_id}, which is not there"
             return
-        if named is not None and not named.key.startswith(f"{topic.directory}/segments/"):
+        if not named.key.startswith(f"{topic.directory}/segments/"):
             yield f"I20 {named.key}: it is named for topic {topic.name}, in whose directory it is not"
 
 

@@ -21,7 +21,7 @@ from txnformat.keys import (
     is_topics_file,
     is_topics_sidecar,
 )
-from txnformat.types import FileRecord, ObjectRecord, SegmentRecord
+from txnformat.types import FileRecord, SegmentRecord
 
 __all__ = [
     "check_files",
@@ -89,7 +89,7 @@ def named_before(state: LogState, files: Iterable[FileRecord]) -> str | None:
 
 def check_segment(topic: TopicState, record: SegmentRecord, at: At) -> None:
     """Refuse sidecars that a seal names and that are not its topic's."""
-    for named in _sidecars(record):
+    for named in record.objects():
         if not is_topics_sidecar(named.key, topic.directory):
             _foreign(topic, "a sidecar", named.key, at)
 
@@ -115,7 +115,7 @@ def check_snapshot(state: LogState, name: str) -> None:
     _check_rows(state, name)
     for segment in state.segments:
         directory = _there(topics, segment.topic_id, "topic", name)
-        for named in _sidecars(segment):
+        for named in segment.objects():
             check_topics_sidecar(named.key, directory, where=name)
     files = dict(zip(state.files.numbers(), state.files, strict=True))
     for topic_id, number in _named_files(state, name):
@@ -234,7 +234,3 @@ def _missing(name: str, what: str, wanted: object) -> CorruptDataError:
         object=name,
         got=wanted,
     )
-
-
-def _sidecars(record: SegmentRecord) -> list[ObjectRecord]:
-    return [one for one in (record.index, record.markers, record.txnindex) if one is not None]

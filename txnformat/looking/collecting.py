@@ -1,6 +1,6 @@
 """From folded entries to a document: transactions with their records, samples of the state, totals. Pure.
 
-A collector begins with the state before its window, and is given each entry with the states before and after it. Bounds hold everything: of what is
+A collector begins with the state before its window, and is given each entry with the state after it. Bounds hold everything: of what is
 left out, a note of the document says how much.
 """
 
@@ -153,7 +153,7 @@ class Collector:
                 found.bytes += size
         self._open[known.producer_id, known.epoch] = found
 
-    def add(self, before: LogState, entry: CommitEntry, after: LogState, size: int) -> None:
+    def add(self, entry: CommitEntry, after: LogState, size: int) -> None:
         """Take the next entry."""
         self.objects.add(entry, size)
         records = total = 0

@@ -32,8 +32,8 @@ PIECE = 1_000
 NAMED_WITHIN = 1_000
 """Entries after a snapshot in which the one that names it is looked for."""
 
-OnEntry = Callable[[LogState, CommitEntry, LogState, int], None]
-"""Is called with the state before an entry, the entry, the state after it, and its bytes."""
+OnEntry = Callable[[CommitEntry, LogState, int], None]
+"""Is called with an entry, the state after it, and its bytes."""
 
 
 class Reach(NamedTuple):
@@ -119,10 +119,9 @@ def fold_to(
         for data in (yield from _stored(old, slots, boundary)):
             head = head_of(data)
             entry = decode_entry(head, state.entry + 1)
-            after = apply(state, entry, sha256_hex(head))
+            state = apply(state, entry, sha256_hex(head))
             if on_entry is not None:
-                on_entry(state, entry, after, len(data))
-            state = after
+                on_entry(entry, state, len(data))
     if state.entry == newest.entry and state.entry_sha256 != newest.entry_sha256:
         raise CorruptDataError(
             "the entries do not lead to the newest one",

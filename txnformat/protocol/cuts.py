@@ -66,11 +66,6 @@ def check_version_options(
     return level
 
 
-def history_floor(state: LogState) -> int:
-    """Return the oldest entry whose cut can be read. THE place of the rule: nothing of this version removes history."""
-    return 0
-
-
 def cut_at(
     state: LogState, version_as_of: int | None = None, timestamp_as_of: Moment | None = None
 ) -> Steps[int]:
@@ -88,7 +83,7 @@ def cut_at(
         yield from _check_passed(state, moment_ms)
         return (yield from _last_at(state, moment_ms))
     entry = state.entry if version_as_of is None else version_as_of
-    if version_as_of is not None and not history_floor(state) <= entry <= state.entry:
+    if version_as_of is not None and not 0 <= entry <= state.entry:
         raise _unknown_version(state, entry)
     return entry
 
@@ -129,8 +124,8 @@ def _last_at(state: LogState, timestamp_ms: int) -> Steps[int]:
     if timestamp_ms >= state.timestamp_ms and state.entry >= 0:
         return state.entry
     entries = OldEntries(state.entry)
-    floor = low = history_floor(state)
-    high = max(state.entry, floor)
+    floor = low = 0  # truncations leave bundles of what they delete; where one is gone, the floor rises
+    high = max(state.entry, 0)
     # Every entry from ``floor`` to below ``low`` is at or before the time, ``high`` and all after it are not.
     while low < high:
         middle = (low + high) // 2
@@ -186,10 +181,5 @@ def topic_as_of(state: LogState, name: str, entry: int) -> TopicState:
 
 
 def _unknown_version(state: LogState, entry: int) -> NotFoundError:
-    floor = history_floor(state)
-    there_is = (
-        f"there are versions {floor} to {state.entry}"
-        if state.entry >= floor
-        else "the log has no versions yet"
-    )
+    there_is = f"there are versions 0 to {state.entry}" if state.entry >= 0 else "the log has no versions yet"
     return NotFoundError("no such version of the log", kind="unknown-version", hint=there_is, version=entry)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from txnformat import keys
-from txnformat.core.entry import CommitEntry, decode_entry
 from txnformat.errors import StorageError
 from txnformat.protocol.effects import Effect, GetObject, ListObjects, MakeDurable, Simultaneous, Sleep, Steps
 from txnformat.segments.payload import head_of
@@ -18,7 +17,6 @@ __all__ = [
     "list_keys",
     "make_durable",
     "read_boundary",
-    "read_entry",
     "read_slot",
     "read_slots",
     "request",
@@ -107,9 +105,3 @@ def read_boundary() -> Steps[int]:
     """Return the highest boundary: entries below it (exclusive) may be deleted. Requests: 1 LIST."""
     found = yield from list_keys(keys.BOUNDARY_PREFIX)
     return max((b for b in map(keys.parse_boundary_key, found) if b is not None), default=0)
-
-
-def read_entry(number: int) -> Steps[CommitEntry | None]:
-    """Return one entry of the history, or None when there is none (any more). Requests: 1 GET."""
-    data = yield from read_slot(number)
-    return None if data is None else decode_entry(data, number)

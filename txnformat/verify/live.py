@@ -48,7 +48,7 @@ class Live:
     def listed(self, segments: ListedSegments) -> None:
         """Take in what a list of the state, or a leaf of it, says."""
         for record, partition, live in _live_parts(self._state, segments):
-            self.keys.update(one.key for one in _sidecars(record))
+            self.keys.update(one.key for one in record.objects())
             self._ranges.setdefault(record.index.key, {}).setdefault(partition, []).append(live)
 
     def spilled(self, table: int, spilled: Spilled) -> None:
@@ -89,10 +89,6 @@ def _live_parts(
         for part in parts:
             if part.range.end > start:
                 yield part.record, key.partition, OffsetRange(max(start, part.range.start), part.range.end)
-
-
-def _sidecars(record: SegmentRecord) -> list[ObjectRecord]:
-    return [one for one in (record.index, record.markers, record.txnindex) if one is not None]
 
 
 def _in_spill(state: LogState, table: int, spilled: Spilled) -> Iterator[str]:
@@ -152,7 +148,7 @@ def _spool_segments(state: LogState, listed: ListedSegments, into: Spool) -> Non
         index = record.index
         if index.key not in seen:
             seen.add(index.key)
-            into.add(index.key, index.size, index.sha256, *(one.key for one in _sidecars(record)[1:]))
+            into.add(index.key, index.size, index.sha256, *(one.key for one in record.objects()[1:]))
         into.add(index.key, partition, live.start, live.end)
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import datetime
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from txnformat.errors import InvalidInputError
+from txnlog.schemas.walk import object_of
 
 __all__ = [
     "Decode",
@@ -85,7 +86,7 @@ def decode_json(data: bytes) -> Any:
             data[HEAD:] if data[:1] == b"\0" else data,
             parse_float=Decimal,
             parse_constant=_no_constant,
-            object_pairs_hook=_object,
+            object_pairs_hook=object_of,
         )
     except (ValueError, RecursionError) as error:
         raise Undecodable(f"not JSON: {error!s:.200}") from None
@@ -93,13 +94,6 @@ def decode_json(data: bytes) -> Any:
 
 def _no_constant(text: str) -> Any:
     raise ValueError(f"{text} is not a value of JSON")
-
-
-def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("an object has a name twice")
-    return found
 
 
 # --- Avro ------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from txnformat.arguments import is_utf8
 from txnformat.columns.arrow_types import COLUMNS_MAX, DECIMAL_PRECISION_MAX, NESTING_MAX, canonical_schema
 from txnformat.errors import InvalidInputError
 
-__all__ = ["PROBLEMS_MAX", "Walk", "invalid", "json_of"]
+__all__ = ["PROBLEMS_MAX", "Walk", "invalid", "json_of", "object_of"]
 
 PROBLEMS_MAX = 20
 """Most problems that one error names (inclusive)."""
@@ -89,16 +89,17 @@ def invalid(what: str, hint: str | None = None) -> InvalidInputError:
     return InvalidInputError(what, kind="invalid-schema", hint=hint)
 
 
+def object_of(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object of names and values. Raises ValueError if it has a name twice."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("an object has a name twice")
+    return found
+
+
 def json_of(text: str, form: str) -> Any:
     """Return a JSON value; no object has a name twice. Raises InvalidInputError (``invalid-schema``)."""
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            raise ValueError("an object has a name twice")
-        return found
-
     try:
-        return json.loads(text, object_pairs_hook=unique)
+        return json.loads(text, object_pairs_hook=object_of)
     except (ValueError, RecursionError) as error:
         raise invalid(f"this is not {form}, which is JSON: {error!s:.200}") from None

@@ -46,7 +46,7 @@ def folded(world: TruncationWorld) -> dict[int, str]:
             log.state.entry,
             log.state,
             0,
-            lambda _b, entry, after, _s: found.update({entry.entry: state_digest(after)}),
+            lambda entry, after, _s: found.update({entry.entry: state_digest(after)}),
         )
     )
     return found

@@ -69,7 +69,7 @@ def certify(committer: Committer) -> list[ErasureStatus]:
     left: dict[str, tuple[str, ...]] = {}
     complete: dict[str, ErasureState] = {}
     if due := _due(state):
-        seen = _look(committer, state, due)
+        seen = _look(committer, state)
         for one in due:
             left[one.erasure_id] = tuple(_left(one, seen))
             if not left[one.erasure_id]:
@@ -95,7 +95,7 @@ def look(committer: Committer) -> list[ErasureStatus]:
     state = committer.refresh()
     left: dict[str, tuple[str, ...]] = {}
     if due := _due(state):
-        seen = _look(committer, state, due)
+        seen = _look(committer, state)
         left = {one.erasure_id: tuple(_left(one, seen)) or (CLEAN,) for one in due}
     return [status_of(state, one, left.get(key, ())) for key, one in state.erasures.items()]
 
@@ -109,7 +109,7 @@ def _due(state: LogState) -> list[ErasureState]:
     ]
 
 
-def _look(committer: Committer, state: LogState, due: Sequence[ErasureState]) -> _Seen:
+def _look(committer: Committer, state: LogState) -> _Seen:
     store = committer.store
     requests = Requests(store, committer.clock, None)
     before, failure = _uploads(requests, store)

@@ -4,9 +4,9 @@ An application, such as a streaming query or a nightly job, numbers its writes. 
 runs (instances) that have written it, so a version that is repeated changes nothing, and an older run is fenced.
 
 * ``state``: the newest version, and its runs. Start reading here.
-* ``decide``: whether a write was done before, and whether its version may follow.
+* ``decide``: whether a write was done before, and whether its version may follow; ``fold``: the version is the newest.
 
-The operation is declared in :mod:`txnformat.core.operations`, and folded in :mod:`txnformat.core.fold`.
+The operation is declared in :mod:`txnformat.core.operations`.
 
 May import: the shared modules of ``core`` (such as ``state`` and ``folding``), operations, states and folds of other concerns, and the modules below ``core``.
 """

@@ -2,7 +2,7 @@
 
 * ``operations`` declares :class:`Trim`, :class:`DeleteTopic`, :class:`Replace`, :class:`VacuumMark` and those of erasures. Start reading here.
 * ``trim``, ``deletion``, ``compaction``, ``vacuum``, ``truncation``, ``erasure`` and ``idle`` decide; ``features`` says what a log allows.
-* ``fold`` applies the operations, with ``removal``, ``cleaned`` and ``erased``; ``invariants`` checks the results; ``state`` keeps erasures.
+* ``fold`` applies the operations, that of features too, with ``removal``, ``cleaned`` and ``erased``; ``invariants`` checks the results; ``state`` keeps erasures.
 * ``pins`` says which groups and subscriptions hold records back, ``touching`` which undecided transactions a topic has; ``offset_map`` knows the
   latest offset of each key.
 

@@ -1,4 +1,4 @@
-"""Folding what a log forgets or writes anew: idle ids leave the state, log starts move, compacted segments replace others. Pure."""
+"""Folding what a log forgets or writes anew: idle ids leave the state, log starts move, compacted segments replace others; features. Pure."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from txnformat.core.folding import At, corrupt
 from txnformat.core.lifecycle.cleaned import apply_cleaned
 from txnformat.core.lifecycle.erased import apply_erased, with_erased
 from txnformat.core.lifecycle.operations import CompactedRange, Replace, Trim, TrimmedPartition, VacuumMark
-from txnformat.core.operations import Expire
+from txnformat.core.lifecycle.truncation import ENTRY_AGE_MS_MIN, is_entry_age
+from txnformat.core.operations import Expire, Upgrade
 from txnformat.core.ownership import check_segment
 from txnformat.core.records.state import PartitionState, SealedTotals
 from txnformat.core.sealing.lists import lists_replaced
-from txnformat.core.state import LIFECYCLE, LogState
+from txnformat.core.state import LIFECYCLE, Features, LogState, check_features
 from txnformat.core.transactions.state import UNDECIDED
 from txnformat.persistent import replace, update, without
 from txnformat.types import IDEMPOTENT_EPOCH, SegmentRecord, TopicPartition
 
-__all__ = ["apply_expire", "apply_replace", "apply_trim", "apply_vacuum_mark"]
+__all__ = ["apply_expire", "apply_replace", "apply_trim", "apply_upgrade", "apply_vacuum_mark"]
 
 
 def apply_expire(state: LogState, op: Expire, at: At) -> LogState:
@@ -228,3 +229,23 @@ def _compacted(partition: PartitionState, ranges: list[CompactedRange], at: At) 
         sealed.aborted_transactions,
     )
     return replace(partition, sealed=rest, revision=partition.revision + 1)
+
+
+def apply_upgrade(state: LogState, op: Upgrade, at: At) -> LogState:
+    """Return the state with the features and the bounds that the operation names."""
+    check_features("reader", op.reader)
+    longest, age_ms = op.max_transaction_timeout_ms, op.truncate_older_than_ms
+    if age_ms is not None and not (LIFECYCLE in op.reader and is_entry_age(age_ms)):
+        corrupt(
+            at,
+            "a log lets entries go that are too young, or lacks the feature",
+            expected=f"-1, or at least {ENTRY_AGE_MS_MIN}",
+            got=age_ms,
+            feature=LIFECYCLE,
+        )
+    return replace(
+        state,
+        features=Features(frozenset(op.reader), frozenset(op.writer), frozenset(op.maintenance)),
+        max_transaction_timeout_ms=state.max_transaction_timeout_ms if longest is None else longest,
+        truncate_older_than_ms=state.truncate_older_than_ms if age_ms is None else age_ms,
+    )

@@ -35,6 +35,7 @@ from txnformat.core.ownership import (
     topic_exists,
 )
 from txnformat.core.producers.state import AppendedRange, SequenceVerdict, SequenceWindow, classify
+from txnformat.core.records.state import newest_schema
 from txnformat.core.state import EMBEDDING, LIFECYCLE, LogState, topic_gone
 from txnformat.core.subscriptions.decide import acknowledge
 from txnformat.core.transactions.decide import check_identity, end, prepare
@@ -349,7 +350,7 @@ def _check_topic(
         raise NotFoundError(
             "no such partition", kind="unknown-partition", partitions=beyond, partition_count=count
         )
-    newest = max((file.schema_id for file in append.files), default=0)
+    newest = newest_schema(append.files)
     if newest > (topic.schema.schema_id if topic else 0):
         raise InternalError("a file has a schema that its topic does not have", schema_id=newest)
     directory = topic.directory if topic else made.directory if made else ""

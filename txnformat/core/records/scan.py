@@ -104,44 +104,39 @@ def readable_end(partition: PartitionState, isolation: IsolationLevel) -> int:
 def check_not_trimmed(partition: PartitionState, entry: int, topic: str, number: int) -> None:
     """Raise NotFoundError of kind ``version-trimmed``: a record that was committed after an entry was removed."""
     if entry < partition.trimmed_entry:
-        raise NotFoundError(
-            "records of this version, or later ones, were removed",
-            kind="version-trimmed",
-            hint=f"read from version {partition.trimmed_entry} on, or by offset: earliest is {partition.log_start}",
-            topic=topic,
-            partition=number,
-            version=entry,
-            oldest=partition.trimmed_entry,
-            earliest=partition.log_start,
-        )
+        what = "records of this version, or later ones, were removed"
+        raise _removed(what, entry, partition.trimmed_entry, topic, number, partition.log_start)
 
 
 def check_not_cleaned(partition: PartitionState, entry: int, topic: str, number: int) -> None:
     """Raise NotFoundError of kind ``version-trimmed``: the latest record of a key at an entry may have been removed, for a later one of its key."""
     if entry < partition.cleaned_entry:
-        raise NotFoundError(
-            "records of this version were removed, for their keys have later ones (cleanup.policy of the topic)",
-            kind="version-trimmed",
-            hint=f"read from version {partition.cleaned_entry} on, or by offset",
-            topic=topic,
-            partition=number,
-            version=entry,
-            oldest=partition.cleaned_entry,
-        )
+        what = "records of this version were removed, for their keys have later ones (cleanup.policy of the topic)"
+        raise _removed(what, entry, partition.cleaned_entry, topic, number)
 
 
 def check_not_erased(partition: PartitionState, entry: int, topic: str, number: int) -> None:
     """Raise NotFoundError of kind ``version-trimmed``: an erasure has removed a record that was committed after an entry, so it may have removed others of that version."""
     if entry < partition.erased_entry:
-        raise NotFoundError(
-            "records of this version were erased",
-            kind="version-trimmed",
-            hint=f"read from version {partition.erased_entry} on, or by offset",
-            topic=topic,
-            partition=number,
-            version=entry,
-            oldest=partition.erased_entry,
-        )
+        what = "records of this version were erased"
+        raise _removed(what, entry, partition.erased_entry, topic, number)
+
+
+def _removed(
+    what: str, version: int, oldest: int, topic: str, number: int, earliest: int | None = None
+) -> NotFoundError:
+    values = {} if earliest is None else {"earliest": earliest}
+    return NotFoundError(
+        what,
+        kind="version-trimmed",
+        hint=f"read from version {oldest} on, or by offset"
+        + ("" if earliest is None else f": earliest is {earliest}"),
+        topic=topic,
+        partition=number,
+        version=version,
+        oldest=oldest,
+        **values,
+    )
 
 
 def check_range(

@@ -8,7 +8,7 @@ very many batches, in the rows of a batch table). Sealed segments, then extents 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -19,6 +19,7 @@ from txnformat.core.producers.state import SequenceWindow
 from txnformat.core.records.visibility import last_stable_offset
 from txnformat.field_types import Count
 from txnformat.persistent import Columns, first_value, replace, without_key
+from txnformat.types import FileRecord
 
 __all__ = [
     "ABORTED",
@@ -30,6 +31,7 @@ __all__ = [
     "SealedTotals",
     "Spill",
     "Transaction",
+    "newest_schema",
 ]
 
 Transaction = tuple[int, int]
@@ -230,3 +232,8 @@ class PartitionState(msgspec.Struct, frozen=True):
         return replace(
             self, log_end=offset + 1, open=others, sequences=sequences, markers=markers, aborted=aborted
         )
+
+
+def newest_schema(files: Iterable[FileRecord]) -> int:
+    """Return the newest schema that files have, which their topic must have; 0 without files."""
+    return max((file.schema_id for file in files), default=0)

@@ -24,6 +24,7 @@ from txnformat.core.entry import sha256_hex
 from txnformat.core.operations import Checkpoint
 from txnformat.core.ownership import check_snapshot
 from txnformat.core.records.state import ABORTED, EXTENT, MARKER, SEGMENT
+from txnformat.core.snapshot.partitions import Tables
 from txnformat.core.snapshot.rows import StateRow
 from txnformat.core.snapshot.sections import (
     FILES,
@@ -38,7 +39,7 @@ from txnformat.core.snapshot.sections import (
     schema_of_rows,
     stream_of,
 )
-from txnformat.core.snapshot.state import Tables, decode_state, encode_state, read_state
+from txnformat.core.snapshot.state import decode_state, encode_state, read_state
 from txnformat.core.state import LogState
 from txnformat.core.wire.document import (
     METADATA_BYTES_MAX,

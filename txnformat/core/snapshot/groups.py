@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from txnformat import keys
 from txnformat.core.groups.operations import GroupKey
@@ -40,7 +40,7 @@ __all__ = [
 MemberName = Annotated[str, bounded(keys.TRANSACTIONAL_ID_BYTES_MAX)]
 
 
-class MemberRow(Struct, frozen=True, gc=False):
+class MemberRow(Struct, frozen=True, gc=False, omit_defaults=True):
     """A group's member."""
 
     name: MemberName
@@ -73,19 +73,19 @@ class PendingPositionRow(PositionRow, frozen=True, gc=False, omit_defaults=True,
     holds: Flag
 
 
-class PendingRow(Struct, frozen=True, gc=False):
+class PendingRow(Struct, frozen=True, gc=False, omit_defaults=True):
     """The positions of a transaction."""
 
     transactional_id: TransactionalId
     positions: tuple[PendingPositionRow, ...]
 
 
-class GroupRow(Struct, frozen=True, gc=False, kw_only=True):
+class GroupRow(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """A group."""
 
     group: ReaderName
     generation: Count
-    member: MemberRow | None = None
+    member: MemberRow | UnsetType | None = UNSET
     commits: Count
     committed: tuple[CommittedRow, ...]
     pending: tuple[PendingRow, ...]
@@ -135,7 +135,7 @@ def decode_group(row: GroupRow, path: str) -> tuple[str, GroupState]:
     """Return the group that a row says, and its name."""
     return row.group, GroupState(
         row.generation,
-        None if row.member is None else Member(*structs.astuple(row.member)),
+        Member(*structs.astuple(row.member)) if row.member else None,
         row.commits,
         {
             key: Committed(value, one.metadata, one.order, one.entry, one.timestamp_ms)

@@ -1,6 +1,6 @@
 """The JSON section of a snapshot, declared once: its rows as they stand there. This module declares the rows that differ from the state's own form.
 
-In a row with ``omit_defaults`` what equals its default is left out: an earlier version did not have the field, and the
+Each row has ``omit_defaults``: what equals its default is left out, for an earlier version did not have the field, and the
 digests of its snapshots must hold. Rows of groups and of subscriptions are in modules of their own. ``UNSET`` is for what is always written, null too, and may be absent. See :mod:`txnformat.core.snapshot.codec`.
 """
 
@@ -62,7 +62,7 @@ __all__ = [
 ]
 
 
-class FeaturesRow(Struct, frozen=True, gc=False):
+class FeaturesRow(Struct, frozen=True, gc=False, omit_defaults=True):
     """Names of features, sorted."""
 
     reader: tuple[Item, ...]
@@ -85,7 +85,7 @@ class TopicRow(Struct, frozen=True, gc=False, omit_defaults=True):
     """Places that the ``alter_topic`` of each of ``schemas`` said. If empty, no version said any."""
 
 
-class StartRow(Struct, frozen=True, gc=False):
+class StartRow(Struct, frozen=True, gc=False, omit_defaults=True):
     """Where a transaction begins in a partition."""
 
     topic_id: Uuid
@@ -93,7 +93,7 @@ class StartRow(Struct, frozen=True, gc=False):
     first_offset: Count
 
 
-class StagedSequencesRow(Struct, frozen=True, gc=False):
+class StagedSequencesRow(Struct, frozen=True, gc=False, omit_defaults=True):
     """The sequences of the records that a transaction has staged in a partition."""
 
     topic_id: Uuid
@@ -101,7 +101,7 @@ class StagedSequencesRow(Struct, frozen=True, gc=False):
     appends: tuple[AppendedRange, ...]
 
 
-class SubscriptionKeyRow(Struct, frozen=True, gc=False):
+class SubscriptionKeyRow(Struct, frozen=True, gc=False, omit_defaults=True):
     """A subscription, by its name."""
 
     topic_id: Uuid
@@ -131,7 +131,7 @@ class TransactionalIdRow(Struct, frozen=True, gc=False, omit_defaults=True):
     subscriptions: tuple[SubscriptionKeyRow, ...] = ()
 
 
-class ProducerRow(Struct, frozen=True, gc=False):
+class ProducerRow(Struct, frozen=True, gc=False, omit_defaults=True):
     """A producer without a transactional id."""
 
     producer_id: Count
@@ -151,14 +151,14 @@ class AppVersionRow(Struct, frozen=True, gc=False, omit_defaults=True):
     gone: tuple[TopicName, ...] = ()
 
 
-class WindowRow(Struct, frozen=True, gc=False):
+class WindowRow(Struct, frozen=True, gc=False, omit_defaults=True):
     """Ids of intents."""
 
     first: Count
     entries: tuple[tuple[str, ...], ...]
 
 
-class OpenRow(Struct, frozen=True, gc=False):
+class OpenRow(Struct, frozen=True, gc=False, omit_defaults=True):
     """An open transaction of a partition."""
 
     producer_id: Count
@@ -166,7 +166,7 @@ class OpenRow(Struct, frozen=True, gc=False):
     first_offset: Count
 
 
-class SequencesRow(Struct, frozen=True, gc=False):
+class SequencesRow(Struct, frozen=True, gc=False, omit_defaults=True):
     """The sequences that a partition remembers of a producer."""
 
     producer_id: Count
@@ -200,19 +200,19 @@ class PartitionRow(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class SegmentRow(SegmentRecord, frozen=True, kw_only=True):
-    """A segment that is not in the segment list."""
+    """A segment that is not in the segment list; its record is that of an entry, which writes null."""
 
     number: Count
 
 
-class SealedRow(Struct, frozen=True, gc=False):
+class SealedRow(Struct, frozen=True, gc=False, omit_defaults=True):
     """All of them, and the number that the next one gets."""
 
     segments: tuple[SegmentRow, ...]
     end: Count
 
 
-class NumberedRow(Struct, frozen=True, gc=False):
+class NumberedRow(Struct, frozen=True, gc=False, omit_defaults=True):
     """How many rows a table of numbered objects has, and the number that the next one gets."""
 
     rows: Count

@@ -6,8 +6,7 @@ See :mod:`txnformat.core.snapshot.codec` for the format. Every list has one orde
 from __future__ import annotations
 
 from itertools import pairwise, zip_longest
-from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import UNSET, structs
 
@@ -21,19 +20,16 @@ from txnformat.core.operation_codec import (
     stored_operation,
 )
 from txnformat.core.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS, Checkpoint, CreateTopic
-from txnformat.core.records.state import PartitionState
 from txnformat.core.sealing.lists import LISTS_MAX
 from txnformat.core.snapshot.groups import decode_group, encode_group
+from txnformat.core.snapshot.partitions import Tables, decode_partitions, encode_partition
 from txnformat.core.snapshot.rows import (
     AppVersionRow,
     FeaturesRow,
     NumberedRow,
-    OpenRow,
-    PartitionRow,
     ProducerRow,
     SealedRow,
     SegmentRow,
-    SequencesRow,
     StagedSequencesRow,
     StartRow,
     StateRow,
@@ -60,28 +56,16 @@ from txnformat.core.wire.document import plain_json
 from txnformat.core.wire.small_documents import FormatVersion
 from txnformat.core.wire.typed import Typed, check_version, fail
 from txnformat.field_types import LOG_PARTITIONS_MAX
-from txnformat.persistent import Columns, Rows, Vector
-from txnformat.types import FileRecord, ObjectRecord, SegmentRecord, TopicPartition
+from txnformat.persistent import Vector
+from txnformat.types import SegmentRecord, TopicPartition
 
-__all__ = ["Tables", "decode_state", "encode_state", "read_state"]
+__all__ = ["decode_state", "encode_state", "read_state"]
 
 SNAPSHOT_VERSION = 1
 _INTENTS_MAX = 2**31
 """Bound of an operation's index of its intent, where the entry's list of intents is not at hand."""
 
 T = TypeVar("T")
-
-
-class Tables(NamedTuple):
-    """The large tables of a state, of all partitions together."""
-
-    extents: Rows
-    markers: Rows
-    aborted: Rows
-    segments: Rows
-    files: list[tuple[int, FileRecord]]
-    """Number and record."""
-    tables: list[tuple[int, ObjectRecord]]
 
 
 def encode_state(state: LogState) -> StateRow:
@@ -113,7 +97,7 @@ def encode_state(state: LogState) -> StateRow:
         ),
         checkpoints=tuple(stored_operation(checkpoint) for checkpoint in state.checkpoints),
         window=WindowRow(state.window.first, state.window.entries),
-        partitions=tuple(_encode_partition(key, one) for key, one in sorted(state.partitions.items())),
+        partitions=tuple(encode_partition(key, one) for key, one in sorted(state.partitions.items())),
         sealed=SealedRow(
             tuple(
                 SegmentRow(*structs.astuple(record), number=number)
@@ -176,30 +160,6 @@ def _encode_transactional_id(name: str, known: TransactionalIdState) -> Transact
     )
 
 
-def _encode_partition(key: TopicPartition, partition: PartitionState) -> PartitionRow:
-    return PartitionRow(
-        *key,
-        partition.log_start,
-        partition.log_end,
-        partition.listed_end,
-        partition.sealed_end,
-        partition.sealed,
-        tuple(OpenRow(*opened, first) for opened, first in sorted(partition.open.items())),
-        tuple(SequencesRow(*known, window) for known, window in sorted(partition.sequences.items())),
-        len(partition.extents),
-        len(partition.markers),
-        len(partition.aborted),
-        len(partition.segments),
-        partition.trimmed_entry,
-        partition.revision,
-        partition.cleaned_end,
-        partition.cleaned_entry,
-        partition.horizons,
-        partition.erased_entry,
-        partition.spills,
-    )
-
-
 _VERSION, _STATE = Typed[FormatVersion](FormatVersion), Typed[StateRow](StateRow)
 
 
@@ -252,7 +212,7 @@ def decode_state(row: StateRow, tables: Tables, name: str) -> LogState:
         topic_ids={topic.name: topic.topic_id for topic in topics.values()},
         deleted=_deleted(row.deleted, topics, name),
         partition_count=partition_count,
-        partitions=_partitions(row.partitions, tables, name),
+        partitions=decode_partitions(row.partitions, tables, name),
         transactional_ids=transactional_ids,
         owners={one.producer_id: known for known, one in transactional_ids.items()},
         undecided=frozenset(known for known, one in transactional_ids.items() if one.status in UNDECIDED),
@@ -371,89 +331,8 @@ def _transactional_id(row: TransactionalIdRow) -> TransactionalIdState:
     )
 
 
-class _Cutter:
-    """Hands out the rows of a table, one partition's after the other's."""
-
-    def __init__(self, name: str, rows: Rows) -> None:
-        self.name = name
-        self.rows = rows
-        self.position = 0
-
-    def take(self, count: int, path: str) -> Columns:
-        end = self.position + count
-        if end > len(self.rows):
-            fail(path, self.name, f"at most {len(self.rows) - self.position} rows that are left", count)
-        cut = self.rows[self.position : end]
-        self.position = end
-        return Columns(self.rows.dtype, (cut,) if len(cut) else ())
-
-
 def _blocks(rows: tuple[ProducerIdBlock, ...], name: str) -> dict[int, ProducerIdBlock]:
     for index, (one, other) in enumerate(pairwise(rows)):
         if other.first <= one.first:
             fail(f"{name}.blocks[{index + 1}]", "first", f"above {one.first}", other.first)
     return {one.first: one for one in rows}
-
-
-def _partitions(
-    rows: tuple[PartitionRow, ...], tables: Tables, name: str
-) -> dict[TopicPartition, PartitionState]:
-    extents = _Cutter("extents", tables.extents)
-    markers = _Cutter("markers", tables.markers)
-    aborted = _Cutter("aborted", tables.aborted)
-    segments = _Cutter("segments", tables.segments)
-    partitions = {}
-    for index, row in enumerate(rows):
-        path = f"{name}.partitions[{index}]"
-        if any(known.base_offset < 0 for one in row.sequences for known in one.appends):
-            fail(path, "base_offset", "offset from 0 on", -1)
-        if not all(one.appends for one in row.sequences):
-            fail(path, "appends", "at least one append", ())
-        if not row.listed_end <= row.sealed_end <= row.log_end:
-            fail(path, "sealed_end", f"from {row.listed_end} to {row.log_end}", row.sealed_end)
-        if row.log_start > row.sealed_end:
-            fail(path, "log_start", f"at most {row.sealed_end}", row.log_start)
-        bounds = [
-            row.sealed_end,
-            *(bound for one in row.spills for bound in (one.start_offset, one.end_offset)),
-        ]
-        if (
-            bounds[1::2] != bounds[0:-1:2]
-            or any(one.end_offset <= one.start_offset for one in row.spills)
-            or bounds[-1] > row.log_end
-        ):
-            fail(
-                path,
-                "spills",
-                f"ranges that follow each other from {row.sealed_end} to at most {row.log_end}",
-                bounds,
-            )
-        if row.cleaned_end > row.listed_end:
-            fail(path, "cleaned_end", f"at most {row.listed_end}", row.cleaned_end)
-        partitions[TopicPartition(row.topic_id, row.partition)] = PartitionState(
-            log_start=row.log_start,
-            log_end=row.log_end,
-            listed_end=row.listed_end,
-            sealed_end=row.sealed_end,
-            sealed=row.sealed,
-            trimmed_entry=row.trimmed_entry,
-            revision=row.revision,
-            cleaned_end=row.cleaned_end,
-            cleaned_entry=row.cleaned_entry,
-            horizons=row.horizons,
-            erased_entry=row.erased_entry,
-            spills=row.spills,
-            open={
-                (one.producer_id, one.epoch): one.first_offset
-                for one in sorted(row.open, key=attrgetter("first_offset"))
-            },
-            sequences={(one.producer_id, one.epoch): one.appends for one in row.sequences},
-            extents=extents.take(row.extents, path),
-            markers=markers.take(row.markers, path),
-            aborted=aborted.take(row.aborted, path),
-            segments=segments.take(row.segments, path),
-        )
-    for cutter in (extents, markers, aborted, segments):
-        if cutter.position != len(cutter.rows):
-            fail(name, "partitions", f"{len(cutter.rows)} rows of {cutter.name} in all", cutter.position)
-    return partitions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from txnformat.core.operation_codec import check_ranges
 from txnformat.core.ranges import Ranges
@@ -15,15 +15,15 @@ __all__ = ["AcksRow", "PendingAcksRow", "SubscriptionRow", "decode_subscription"
 Pairs = tuple[tuple[Count, Count], ...]
 
 
-class PendingAcksRow(Struct, frozen=True, gc=False):
+class PendingAcksRow(Struct, frozen=True, gc=False, omit_defaults=True):
     """The offsets that a transaction has acknowledged in a partition, pending."""
 
     transactional_id: TransactionalId
     ranges: Pairs
-    position: Count | None = None
+    position: Count | UnsetType | None = UNSET
 
 
-class AcksRow(Struct, frozen=True, gc=False):
+class AcksRow(Struct, frozen=True, gc=False, omit_defaults=True):
     """The acknowledged offsets of a partition."""
 
     partition: PartitionNumber
@@ -32,7 +32,7 @@ class AcksRow(Struct, frozen=True, gc=False):
     pending: tuple[PendingAcksRow, ...]
 
 
-class SubscriptionRow(Struct, frozen=True, gc=False):
+class SubscriptionRow(Struct, frozen=True, gc=False, omit_defaults=True):
     """A subscription."""
 
     topic_id: Uuid
@@ -77,7 +77,9 @@ def decode_subscription(row: SubscriptionRow, path: str) -> tuple[SubscriptionKe
             acks.mark,
             Ranges.of(acks.acked),
             {
-                held.transactional_id: PendingAcks(Ranges.of(held.ranges), held.position)
+                held.transactional_id: PendingAcks(
+                    Ranges.of(held.ranges), None if held.position is UNSET else held.position
+                )
                 for held in acks.pending
             },
         )

@@ -27,7 +27,7 @@ from txnformat.core.operations import (
 )
 from txnformat.core.ownership import check_files
 from txnformat.core.producers.state import AppendedRange, SequenceVerdict, SequenceWindow, classify, record
-from txnformat.core.records.state import EXTENT, PartitionState, Transaction
+from txnformat.core.records.state import EXTENT, PartitionState, Transaction, newest_schema
 from txnformat.core.state import LIFECYCLE, LogState, TopicState
 from txnformat.core.subscriptions.ends import end_acks
 from txnformat.core.transactions.state import (
@@ -153,7 +153,7 @@ def topic_of(state: LogState, op: Append | Stage, at: At) -> TopicState:
         corrupt(
             at, "records do not fit their topic", topic_id=op.topic_id, partition_count=op.partition_count
         )
-    newest = max((file.schema_id for file in op.files), default=0)
+    newest = newest_schema(op.files)
     if newest > topic.schema.schema_id:
         corrupt(at, "a file has a schema that its topic does not have", schema_id=newest)
     check_files(topic, op.files, at)
