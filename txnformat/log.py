@@ -334,12 +334,12 @@ class TxnLog(LogReads):
         return self.committer.state.topic_of(change.topic_id, "the alteration")
 
     def alter(self, *, truncate_older_than: datetime.timedelta | None) -> LogState:
-        """Set what is of the whole log.
+        """Change settings of the whole log.
 
         Parameters
         ----------
         truncate_older_than : timedelta or None
-            :meth:`maintain` lets commit entries go that are older, as ``older_than`` of :meth:`truncate`: at least 7 days. None: they stay, as at first.
+            :meth:`maintain` deletes commit entries that are older, as ``older_than`` of :meth:`truncate`: at least 7 days. None (default): entries are kept.
 
         Returns
         -------
@@ -628,7 +628,7 @@ class TxnLog(LogReads):
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> TruncationReport:
-        """Let old commit entries go. No record goes with them, and the history stays readable: it is in bundles.
+        """Delete old commit entries. No record goes with them, and the history stays readable: it is in bundles.
 
         It takes two runs, an hour apart: the first writes a boundary, the second deletes the entries below it.
 
@@ -685,7 +685,7 @@ class TxnLog(LogReads):
         target_bytes : int, optional
             Compressed bytes of a new file, about; at least 1. Compacted parts of that size are left alone. Default: the topic's ``compact.target.bytes``, 128 MiB unless set.
         min_lag_ms : int, optional
-            Records of aborted transactions are dropped; parts with such that have ended less than so long ago stay as they are. Keys are compared up to the first record that was appended less than so long ago. Default: the topic's ``min.compaction.lag.ms``, 7 days unless set.
+            Records of aborted transactions are dropped, but parts with a transaction that was aborted within this time stay as they are. Keys are compared up to the first record that was appended within it. Default: the topic's ``min.compaction.lag.ms``, 7 days unless set.
         dry_run : bool
             Write nothing, and return what would be written anew, of what is listed already, and how many records would go because their keys have later ones (when a partition has more keys than the map, in the first pass).
         progress : callable, optional

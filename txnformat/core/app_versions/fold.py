@@ -20,7 +20,7 @@ def apply_app_version(state: LogState, op: AppVersion, at: At) -> LogState:
             at, "an application version does not grow", app_id=op.app_id, known=known.version, got=op.version
         )
     if known is not None and known.is_superseded(op.instance):
-        corrupt(at, "an instance of an application that had been superseded goes on", app_id=op.app_id)
+        corrupt(at, "a superseded instance of an application continues", app_id=op.app_id)
     if any(topic_id not in state.topics for topic_id in op.topics):
         corrupt(at, "an application version names a topic that does not exist", app_id=op.app_id)
     now = (known or NO_VERSION).followed_by(op.version, at.entry, op.instance, op.topics)

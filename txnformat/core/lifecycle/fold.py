@@ -238,7 +238,7 @@ def apply_upgrade(state: LogState, op: Upgrade, at: At) -> LogState:
     if age_ms is not None and not (LIFECYCLE in op.reader and is_entry_age(age_ms)):
         corrupt(
             at,
-            "a log lets entries go that are too young, or lacks the feature",
+            "the log deletes entries younger than allowed, or lacks the feature",
             expected=f"-1, or at least {ENTRY_AGE_MS_MIN}",
             got=age_ms,
             feature=LIFECYCLE,

@@ -133,7 +133,10 @@ class RemoteStore(ABC):
             raise error.failure.error from None
 
     def bad_answer(
-        self, what: str = "the store's answer is no clear success", hint: str = "try again", **values: Any
+        self,
+        what: str = "the store's answer does not confirm success",
+        hint: str = "try again",
+        **values: Any,
     ) -> StorageError:
         """Return the error of an answer that was judged."""
         return StorageError(what, kind="connection-lost", hint=hint, transient=True, store=self.url, **values)

@@ -53,7 +53,7 @@ _WRONG = answers.WRONG._replace(
 _REGION = Meaning(
     "region-wrong",
     "the bucket is in another region",
-    "set the storage option region, or AWS_REGION; if this is no store of AWS, check endpoint_url",
+    "set the storage option region, or AWS_REGION; if the store is not on AWS, check endpoint_url",
 )
 _CONDITION = answers.CONDITION._replace(hint="use a store with atomic If-None-Match on PutObject")
 _UNREACHABLE = answers.UNREACHABLE._replace(hint="check the network and the storage option endpoint_url")
