@@ -14,7 +14,7 @@ PACKAGES = ("spark_datasource", "txnformat", "txnlog/kafka", "txnlog/schemas", "
 
 KINDS = {
     *re.findall(
-        r'(?:kind=|_Meaning\(\s*)"([a-z-]+)"',
+        r'(?:kind=|_?Meaning\(\s*)"([a-z-]+)"',
         "\n".join(
             path.read_text(encoding="utf-8")
             for path in (

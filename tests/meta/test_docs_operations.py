@@ -1,4 +1,5 @@
-"""Pages for operators and docs/engines.md name what the code has, and docs/troubleshoot.md every failure that is not bad input."""
+"""Pages for operators and docs/engines.md name what the code has, and docs/troubleshoot.md every failure that
+is not bad input."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def _raised() -> set[str]:
             if "testing" in path.parts or path.name == "faulty.py":
                 continue
             text = path.read_text(encoding="utf-8")
-            found.update(re.findall(r'_Meaning\(\s*"([a-z-]+)"', text))
+            found.update(re.findall(r'_?Meaning\(\s*"([a-z-]+)"', text))
             for node in ast.walk(ast.parse(text)):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in CLASSES:
                     kinds = [word.value for word in node.keywords if word.arg == "kind"]
