@@ -53,7 +53,10 @@ def as_json(row: Row, found: Measurement | str) -> dict[str, Any]:
 
 
 def run(benchmark: Benchmark, folder: Path, progress: Progress) -> dict[str, Any]:
-    """Measure the rows of one benchmark. A failure is reported, and does not keep the others from being measured."""
+    """Measure the rows of one benchmark.
+
+    A failure is reported, and does not keep the others from being measured.
+    """
     task = progress.add_task(benchmark.name, total=None, what="")
     start = time.perf_counter()
     found: Mapping[str, Measurement | str]

@@ -1,8 +1,10 @@
 """Commits by many processes at once to one log, against one process alone.
 
-Each process commits as fast as it can, one intent after the other: nothing but entries (an application version each), so
-all that they do is compete for the next slot. The count is that of the commits that were answered within the time, of all processes together. A wait is the time from a commit's call to its answer; one that has no answer when the time is over
-counts with the time that it waited so far, so that a process that starves shows.
+Each process commits as fast as it can, one intent after the other: nothing but entries (an application
+version each), so all that they do is compete for the next slot. The count is that of the commits that were
+answered within the time, of all processes together. A wait is the time from a commit's call to its answer;
+one that has no answer when the time is over counts with the time that it waited so far, so that a process
+that starves shows.
 """
 
 from __future__ import annotations

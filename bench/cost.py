@@ -1,4 +1,7 @@
-"""`make cost`: dollars a month of stated workloads. The real code runs on a store in memory that counts its requests; prices turn them into dollars."""
+"""`make cost`: dollars a month of stated workloads.
+
+The real code runs on a store in memory that counts its requests; prices turn them into dollars.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +109,10 @@ def _metadata_bytes(store: CountingStore) -> int:
 def _service(
     topics: int, partitions: int, **settings: Any
 ) -> Callable[[CountingStore], tuple[TxnLog, Callable[[], None]]]:
-    """Return how a transactional producer begins, which writes some records to each of some topics. ``settings``: of the producer."""
+    """Return how a transactional producer begins, which writes some records to each of some topics.
+
+    ``settings``: of the producer.
+    """
 
     def begin(store: CountingStore) -> tuple[TxnLog, Callable[[], None]]:
         log = TxnLog.create(store)
@@ -128,7 +134,10 @@ def _service(
 
 
 def embedded(store: CountingStore, **components: Any) -> tuple[TxnLog, Callable[[], None]]:
-    """Begin with a transactional producer whose transactions of three rows travel in their entries. ``components``: of the log."""
+    """Begin with a transactional producer whose transactions of three rows travel in their entries.
+
+    ``components``: of the log.
+    """
     log = TxnLog.create(store, **components)
     log.create_topic("topic", SCHEMA)
     rows = pa.table([[1, 2, 3], [0.5] * 3], schema=SCHEMA)

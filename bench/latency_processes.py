@@ -1,4 +1,7 @@
-"""The plain-Python processes of the latency benchmark: one that commits, and one that polls. No Spark here."""
+"""The plain-Python processes of the latency benchmark: one that commits, and one that polls.
+
+No Spark here.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +33,8 @@ def rows(number: int) -> pa.Table:
 def commit(orders: Connection, log: str | None, folder: Path) -> None:
     """Serve orders: (first number, breaks in seconds, least and most, one before each commit); answer with the times.
 
-    A commit is a transaction, or without a log a Parquet file that appears in ``folder`` by a rename. Its time is when
-    that was done, on the machine's monotonic clock.
+    A commit is a transaction, or without a log a Parquet file that appears in ``folder`` by a rename. Its
+    time is when that was done, on the machine's monotonic clock.
     """
     drawn = random.Random(7)
     opened = None if log is None else TxnLog.open(log)

@@ -1,9 +1,10 @@
 """One-shot commit of 1,000 rows, embedded in its entry, against an append of the same rows by deltalake, and against the same commit uploaded.
 
-They take turns in two ways: ten commits each (a busy writer: code and data are in the processor's caches), and one each
-(a writer that is called now and then: every call is cold). deltalake leaves its writes in the page cache; txnlog syncs
-its own before it answers, and a sync waits for whatever else is dirty. So the system is synced, untimed, before each turn:
-each side pays for its own writes. deltalake is timed as people call it, by path, and on a table that is kept open.
+They take turns in two ways: ten commits each (a busy writer: code and data are in the processor's caches),
+and one each (a writer that is called now and then: every call is cold). deltalake leaves its writes in the
+page cache; txnlog syncs its own before it answers, and a sync waits for whatever else is dirty. So the system
+is synced, untimed, before each turn: each side pays for its own writes. deltalake is timed as people call it,
+by path, and on a table that is kept open.
 
 And one of 100 rows on a store that is 30 ms away, against one bare conditional create there.
 """

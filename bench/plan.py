@@ -1,4 +1,7 @@
-"""Planning a read of a million batches: which of them a reader at read_committed reads. No data is read to plan."""
+"""Planning a read of a million batches: which of them a reader at read_committed reads.
+
+No data is read to plan.
+"""
 
 from __future__ import annotations
 

@@ -35,7 +35,10 @@ SCHEMA = pa.schema([("id", pa.int64()), ("customer", pa.int32()), ("amount", pa.
 
 
 class _Shares:
-    """Processor time of functions, of all threads. The time of one within another counts for the inner one alone."""
+    """Processor time of functions, of all threads.
+
+    The time of one within another counts for the inner one alone.
+    """
 
     def __init__(self) -> None:
         self.seconds: Counter[str] = Counter()

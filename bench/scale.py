@@ -1,4 +1,7 @@
-"""`make bench-scale`: a partitioned topic for years. Batches are appended, sealed and listed by the real code; no records are written."""
+"""`make bench-scale`: a partitioned topic for years.
+
+Batches are appended, sealed and listed by the real code; no records are written.
+"""
 
 from __future__ import annotations
 

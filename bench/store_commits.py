@@ -1,8 +1,8 @@
 """A warm commit on each store, against one bare conditional create of an object of the entry's size; on S3 also in requests.
 
-The servers are on this machine, so a round trip is mostly the work of both sides. A bare request sends as many bytes
-as the transaction's entry has, in the same process: through txnlog's own adapter, and on S3 also through botocore's client as
-others use it.
+The servers are on this machine, so a round trip is mostly the work of both sides. A bare request sends as
+many bytes as the transaction's entry has, in the same process: through txnlog's own adapter, and on S3 also
+through botocore's client as others use it.
 """
 
 from __future__ import annotations

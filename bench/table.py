@@ -1,8 +1,8 @@
 """A benchmark: rows of the table that it answers, and the function that measures them.
 
-A module of benchmarks has ``BENCHMARKS``, a tuple of :class:`Benchmark`; ``bench/registry.py`` lists the modules.
-All that is compared takes turns in one run (:func:`take_turns`), in an order that is reversed every other round, and the figure is the
-median of the rounds' ratios: a machine that slows down slows down both.
+A module of benchmarks has ``BENCHMARKS``, a tuple of :class:`Benchmark`; ``bench/registry.py`` lists the
+modules. All that is compared takes turns in one run (:func:`take_turns`), in an order that is reversed every
+other round, and the figure is the median of the rounds' ratios: a machine that slows down slows down both.
 """
 
 from __future__ import annotations
@@ -130,6 +130,7 @@ def ratios(above: Sequence[float], below: Sequence[float]) -> tuple[float, ...]:
 def ratio(key: str, above: Sequence[float], below: Sequence[float], **details: Any) -> Measurement:
     """Return the measurement of ``above / below``, round by round.
 
-    For "times its speed", ``above`` is the seconds of the other and ``below`` our own; for "times its time" the reverse.
+    For "times its speed", ``above`` is the seconds of the other and ``below`` our own; for "times its time"
+    the reverse.
     """
     return Measurement(key, ratios(above, below), details)

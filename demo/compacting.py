@@ -17,8 +17,9 @@ def compact_and_show(log: TxnLog, console: Console) -> bool:
     Returns
     -------
     bool
-        Whether every topic has fewer bytes of records and as many records as before; and, if it had several files, fewer files, and its read
-        needs fewer requests. Small rows travel in entries, and a seal has written them into one file already.
+        Whether every topic has fewer bytes of records and as many records as before; and, if it had several
+        files, fewer files, and its read needs fewer requests. Small rows travel in entries, and a seal has
+        written them into one file already.
     """
     before = {topic: _read(log, topic) for topic in log.topics()}
     compacted = log.compact(min_lag_ms=0)  # the aborted records of this run go now, not in 7 days

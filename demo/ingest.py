@@ -19,7 +19,8 @@ __all__ = ["HANGING_ID", "ROWS_PER_TRANSACTION", "Ingested", "hang", "ingest", "
 
 ROWS_PER_TRANSACTION = 4_000
 ABORT_EVERY = 6
-"""Every sixth transaction is written with markers (`buffer="inline"`) and aborted; its rows are sent again."""
+"""Every sixth transaction is written with markers (`buffer="inline"`) and aborted; its rows are sent again.
+"""
 HANGING_AT = 0.6
 """Share of the data after which a producer dies with its transaction open."""
 HANGING_ID = "ingest-hanging"

@@ -20,8 +20,9 @@ def directory(path: Path) -> Iterator[str]:
 def bucket() -> Iterator[str]:
     """Start a server, yield the location of a log in a bucket of it, and stop the server, however the demo ends.
 
-    Credentials and endpoint are in the environment, as on a machine in a cloud: nothing in the demo names them, and the
-    processes that it starts (Spark and its Python workers, the producer that is killed) have them, too.
+    Credentials and endpoint are in the environment, as on a machine in a cloud: nothing in the demo names
+    them, and the processes that it starts (Spark and its Python workers, the producer that is killed) have
+    them, too.
 
     Raises
     ------

@@ -34,7 +34,8 @@ def spark_session() -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.log.level", "ERROR")
-        # A worker that waits to be used again may print a BrokenPipeError when Spark stops: it answers the end of its
+        # A worker that waits to be used again may print a BrokenPipeError when Spark stops: it answers the
+        # end of its
         # input, and Spark has gone. It depends on which comes first, that or the signal of its daemon.
         .config("spark.python.worker.reuse", "false")
         .getOrCreate()

@@ -1,7 +1,8 @@
 """Registers the Spark DataSource ``txnlog`` by itself: Spark imports top-level modules named ``pyspark_*``.
 
-Importing this never raises: one such module that does takes all automatically registered sources away. There is no other module
-here; the source is :mod:`spark_datasource.datasource`, whose ``register(spark)`` does the same by hand.
+Importing this never raises: one such module that does takes all automatically registered sources away. There
+is no other module here; the source is :mod:`spark_datasource.datasource`, whose ``register(spark)`` does the
+same by hand.
 
 May import: ``spark_datasource``.
 """

@@ -1,8 +1,8 @@
 """Asks for known advisories about what is locked; fails only for those for which a mended version exists.
 
-``python scripts/audit.py`` (``make audit``). pip-audit asks the index's advisory service; it has an environment of its own
-(``.venv-audit``), locked like the other. Where the service does not answer this says so, and does not fail: a machine
-without it can still be a CI machine.
+``python scripts/audit.py`` (``make audit``). pip-audit asks the index's advisory service; it has an
+environment of its own (``.venv-audit``), locked like the other. Where the service does not answer this says
+so, and does not fail: a machine without it can still be a CI machine.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """Builds the documentation site: ``python -m scripts.docs_site`` (``make docs``).
 
-The pages are those of docs/ and some of the checkout's root, as the site needs them, in a temporary directory; Zensical
-makes the site of it, and mkdocstrings the API reference. mkdocs.yml has the settings and the order of the pages. A page
-without a place, a link that leads nowhere, and an address at another host fail the build.
+The pages are those of docs/ and some of the checkout's root, as the site needs them, in a temporary
+directory; Zensical makes the site of it, and mkdocstrings the API reference. mkdocs.yml has the settings and
+the order of the pages. A page without a place, a link that leads nowhere, and an address at another host fail
+the build.
 
-Each version has a folder of its own, ``site/0.1.0``. ``site/versions.json`` lists the folders that are there, and the theme shows the list at the
-top of each page, where a server delivers them; ``site/index.html`` leads to the newest one, and shows the list to readers of a disk.
+Each version has a folder of its own, ``site/0.1.0``. ``site/versions.json`` lists the folders that are there,
+and the theme shows the list at the top of each page, where a server delivers them; ``site/index.html`` leads
+to the newest one, and shows the list to readers of a disk.
 """
 
 from __future__ import annotations
@@ -88,8 +90,8 @@ def build(site: Path, root: Path = ROOT, repository: str | None = None) -> subpr
     Raises
     ------
     ValueError
-        A page has no place in mkdocs.yml, or a place no page; or the theme has changed, and it has to be looked at again
-        what it fetches.
+        A page has no place in mkdocs.yml, or a place no page; or the theme has changed, and it has to be
+        looked at again what it fetches.
     """
     with tempfile.TemporaryDirectory(prefix="txnlog-docs-") as name:
         stage = Path(name)

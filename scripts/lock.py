@@ -1,7 +1,8 @@
 """Writes the locks from the pins: each pinned version with the SHA-256 of each of its files, for ``--require-hashes``.
 
-``python scripts/lock.py`` (``make lock``) after a change of requirements-dev.txt. The hashes come from the index that pip is
-set up with; nothing is downloaded. Uses pip's own machinery, which has no public interface for this.
+``python scripts/lock.py`` (``make lock``) after a change of requirements-dev.txt. The hashes come from the
+index that pip is set up with; nothing is downloaded. Uses pip's own machinery, which has no public interface
+for this.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ AUDIT_PINS = ROOT / "requirements-audit.txt"
 FUZZ_PINS = ROOT / "requirements-fuzz.txt"
 
 BUILD = ("setuptools",)
-"""Packages that build those without a wheel: installed before the others, so that no build downloads its own."""
+"""Packages that build those without a wheel: installed before the others, so that no build downloads its own.
+"""
 
 OLDEST = ("pyspark==4.1.4", "py4j==0.10.9.9")
 """Replacements for pyspark and py4j where the oldest supported pyspark is tested."""

@@ -1,8 +1,11 @@
-"""Tries a wheel as a new user does: ``python -m scripts.newcomer WHEEL``. ``make release`` does it with each wheel.
+"""Tries a wheel as a new user does: ``python -m scripts.newcomer WHEEL``.
 
-There are an empty directory, an empty HOME, a Python, a Java, and docs/start.md. The page's blocks of the shell are run and its blocks of Python are pasted
-into the prompt, top to bottom; the page that ``txnlog ui`` serves is fetched. Then the container file's packages are installed and its commands are run.
-The first step that fails ends the try. The steps of docs/start.md may take ten minutes together.
+``make release`` does it with each wheel.
+
+There are an empty directory, an empty HOME, a Python, a Java, and docs/start.md. The page's blocks of the
+shell are run and its blocks of Python are pasted into the prompt, top to bottom; the page that ``txnlog ui``
+serves is fetched. Then the container file's packages are installed and its commands are run. The first step
+that fails ends the try. The steps of docs/start.md may take ten minutes together.
 """
 
 from __future__ import annotations

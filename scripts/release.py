@@ -1,7 +1,8 @@
 """Builds a release into dist/: sdist, wheel, SBOM; tries the wheel in empty environments, alone and as a new user does; tags.
 
-``python -m scripts.release`` (``make release``) builds and tries only. With ``--tag`` (``make release VERSION=0.2.0``) the version has to be
-txnformat.version's, CHANGELOG.md has to have it, nothing may be uncommitted, and the commit gets the tag ``v0.2.0``. Nothing is uploaded.
+``python -m scripts.release`` (``make release``) builds and tries only. With ``--tag`` (``make release
+VERSION=0.2.0``) the version has to be txnformat.version's, CHANGELOG.md has to have it, nothing may be
+uncommitted, and the commit gets the tag ``v0.2.0``. Nothing is uploaded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Writes what txnlog runs with as CycloneDX 1.5 JSON: ``python scripts/sbom.py [FILE]`` (``make sbom``).
 
-The components are txnlog's own requirements in this environment, with all that those require; versions are what is installed, hashes
-those of the lock.
+The components are txnlog's own requirements in this environment, with all that those require; versions are
+what is installed, hashes those of the lock.
 """
 
 from __future__ import annotations

@@ -33,9 +33,11 @@ if TYPE_CHECKING:
 __all__ = ["compact"]
 
 WAVE = 64
-"""Files that one Spark job writes: what a job that fails has written is garbage, and what came before it stays."""
+"""Files that one Spark job writes: what a job that fails has written is garbage, and what came before it
+stays."""
 WRITTEN = pa.schema([("place", pa.int64()), ("runs", pa.list_(pa.binary())), ("files", pa.binary())])
-"""The answer of a task: the group's place, rows of RUN_ROW of each source, and the records of the files as JSON, in the order of their numbers."""
+"""The answer of a task: the group's place, rows of RUN_ROW of each source, and the records of the files as
+JSON, in the order of their numbers."""
 DDL = "place bigint, runs array<binary>, files binary"
 CLEANED = pa.schema([("compacted", pa.binary())])
 """The answer of a task that has compacted the keys of a partition: Compacted as JSON."""
@@ -64,7 +66,8 @@ def compact(
     topic, partitions, target_bytes, min_lag_ms, progress
         As there.
     storage_options : mapping of str to str, optional
-        Credentials, endpoint, … of a remote store; by default Spark's own settings of its connector, and the environment. The Spark jobs get them.
+        Credentials, endpoint, … of a remote store; by default Spark's own settings of its connector, and the
+        environment. The Spark jobs get them.
 
     Returns
     -------
@@ -78,8 +81,8 @@ def compact(
 
     Notes
     -----
-    Each file is written by one task; a job writes up to 64 of them. Of a topic whose keys are compacted, each partition is a
-    task, which also commits: it reads the keys of the partition into a map of at most 128 MiB.
+    Each file is written by one task; a job writes up to 64 of them. Of a topic whose keys are compacted, each
+    partition is a task, which also commits: it reads the keys of the partition into a map of at most 128 MiB.
     """
     problems = place_problems(spark, root)
     if problems:

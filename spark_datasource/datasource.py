@@ -1,8 +1,8 @@
 """The Spark DataSource ``txnlog``: what Spark calls, and nothing else.
 
-Light to import, because every Python worker that Spark starts imports it: everything heavy comes when a method
-needs it. Spark makes a new object for every step, in several processes; what one step finds out reaches the next
-only inside the objects that Spark itself pickles.
+Light to import, because every Python worker that Spark starts imports it: everything heavy comes when a
+method needs it. Spark makes a new object for every step, in several processes; what one step finds out
+reaches the next only inside the objects that Spark itself pickles.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _USE_APPEND = 'a log is only appended to: use outputMode("append"), or write eac
 class TxnLogDataSource(DataSource):
     """``spark.read.format("txnlog").option("topic", "orders").load("/data/log")``.
 
-    The version is pinned by ``load()``: every action on that DataFrame, and on all that is made of it, sees the
-    same rows. The options are listed in docs/options.md.
+    The version is pinned by ``load()``: every action on that DataFrame, and on all that is made of it, sees
+    the same rows. The options are listed in docs/options.md.
     """
 
     hadoop: ClassVar[HadoopSettings | None] = None
@@ -116,7 +116,10 @@ class TxnLogDataSource(DataSource):
         return TxnLogBatchWriter(plan_write(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # Spark's name
-        """Return the reader of a stream. Nothing is checked yet: what is raised here, Spark 4 hides behind an error of its own."""
+        """Return the reader of a stream.
+
+        Nothing is checked yet: what is raised here, Spark 4 hides behind an error of its own.
+        """
         from spark_datasource.stream.reader import TxnLogStreamReader
 
         return _under(self.trace, TxnLogStreamReader(self.options, self.hadoop, schema))
@@ -140,7 +143,8 @@ class TxnLogDataSource(DataSource):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        # Spark commits with an object from another process, and plans with one that it has just made. The plan is for
+        # Spark commits with an object from another process, and plans with one that it has just made. The
+        # plan is for
         # tasks: the commit needs none.
         self._travelled = True
 
@@ -155,16 +159,18 @@ def _under(trace: str | None, made: R) -> R:
 def register(spark: SparkSession) -> None:
     """Make ``format("txnlog")`` known to a session, in every thread, with the session's settings for ``s3a://``.
 
-    Spark finds the format by itself when the package is installed for the driver's Python, and no other installed
-    module called ``pyspark_*`` fails to import. Only from here are
+    Spark finds the format by itself when the package is installed for the driver's Python, and no other
+    installed module called ``pyspark_*`` fails to import. Only from here are
 
-    * the settings ``spark.hadoop.fs.s3a.*`` and ``spark.sql.caseSensitive`` known, as they are at this moment: call it
-      again when they change;
-    * writes of a classic session found in other threads than the one that made the session, and ``saveAsTable`` and
-      ``toTable`` refused before Spark makes a table (:mod:`spark_datasource.write.sessions`);
-    * the span of OpenTelemetry that is current at this moment the parent of what Spark's workers trace (docs/operate.md);
-    * ``storage.key`` and its like hidden in plans, the UI and event logs: they are added to the session's setting
-      ``spark.sql.redaction.options.regex``.
+    * the settings ``spark.hadoop.fs.s3a.*`` and ``spark.sql.caseSensitive`` known, as they are at this
+      moment: call it again when they change;
+    * writes of a classic session found in other threads than the one that made the session, and
+      ``saveAsTable`` and ``toTable`` refused before Spark makes a table
+      (:mod:`spark_datasource.write.sessions`);
+    * the span of OpenTelemetry that is current at this moment the parent of what Spark's workers trace
+      (docs/operate.md);
+    * ``storage.key`` and its like hidden in plans, the UI and event logs: they are added to the session's
+      setting ``spark.sql.redaction.options.regex``.
 
     A session made by ``newSession()`` is another one: register it, too. Calling it again does no harm.
     """

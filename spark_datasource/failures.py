@@ -1,11 +1,12 @@
 """How an error of txnlog leaves this package: one clean message with a stable code; and how spans leave it.
 
-Spark shows users the text of an exception that crossed its process border, never the exception itself, and prints
-our whole traceback with it. So every method that Spark calls is wrapped: the traceback is cut, and the message
-begins with a code made of the error's kind: ``unknown-topic`` is ``[TXNLOG_UNKNOWN_TOPIC]``.
+Spark shows users the text of an exception that crossed its process border, never the exception itself, and
+prints our whole traceback with it. So every method that Spark calls is wrapped: the traceback is cut, and the
+message begins with a code made of the error's kind: ``unknown-topic`` is ``[TXNLOG_UNKNOWN_TOPIC]``.
 
-Spark ends its Python processes as it likes, and never lets Python end: where these are traced, a method hands its spans over before it returns.
-An object that Spark pickles takes along, as its ``trace``, the span that it was made in.
+Spark ends its Python processes as it likes, and never lets Python end: where these are traced, a method hands
+its spans over before it returns. An object that Spark pickles takes along, as its ``trace``, the span that it
+was made in.
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ def spark_schema(
 ) -> StructType:
     """Return the Spark schema of a read of ``columns`` (None: all of the topic's own); all are nullable.
 
-    Names match as in Spark, and columns are then called as they were asked for. Raises InvalidInputError of kind
-    ``unknown-column``: unknown names; kind ``repeated-column``: only repeated ones.
+    Names match as in Spark, and columns are then called as they were asked for. Raises InvalidInputError of
+    kind ``unknown-column``: unknown names; kind ``repeated-column``: only repeated ones.
     """
     names = columns
     if columns is not None:
@@ -75,7 +75,8 @@ def common_schema(
 ) -> StructType:
     """Return the Spark schema of a read of several topics, by name: that of the first one.
 
-    Raises InvalidInputError of kind ``unknown-column``; kind ``schema-mismatch``: the topics differ in what is read.
+    Raises InvalidInputError of kind ``unknown-column``; kind ``schema-mismatch``: the topics differ in what
+    is read.
     """
     (first, schema), *others = schemas.items()
     common = _schema_of(first, schema, columns, case_sensitive=case_sensitive)
@@ -117,10 +118,10 @@ def _type(types: Mapping[str, DataType], column: str) -> str:
 def project(topic: str, schema: TopicSchema, columns: Sequence[str] | None, wanted: StructType) -> Projection:
     """Return which columns to read for the schema that Spark expects.
 
-    ``columns``: the option of that name. ``wanted``: what :func:`spark_schema` gave, or what the user passed to
-    ``.schema()``: a choice of the topic's own and metadata columns, each with its type. Names match as in Spark, in
-    any letter case. Raises InvalidInputError of kind ``schema-mismatch``: every column that is unknown, of another
-    type, or declared NOT NULL.
+    ``columns``: the option of that name. ``wanted``: what :func:`spark_schema` gave, or what the user passed
+    to ``.schema()``: a choice of the topic's own and metadata columns, each with its type. Names match as in
+    Spark, in any letter case. Raises InvalidInputError of kind ``schema-mismatch``: every column that is
+    unknown, of another type, or declared NOT NULL.
     """
     if columns is not None and [name.lower() for name in wanted.names] != [name.lower() for name in columns]:
         raise InvalidInputError(

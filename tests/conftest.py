@@ -1,8 +1,9 @@
 """What every test shares: hypothesis profiles, and Spark tests kept in one process.
 
-Everything under ``tests/spark`` starts Spark: it gets the marker ``spark``, and one worker runs all of it, because
-a JVM costs seconds and 1 GB. (pytest-xdist 3.8 has ``--dist=loadgroup`` for this; under pytest 9.2 it does nothing.)
-Files whose tests start drivers of their own, to kill them, share no JVM: any worker runs one of them.
+Everything under ``tests/spark`` starts Spark: it gets the marker ``spark``, and one worker runs all of it,
+because a JVM costs seconds and 1 GB. (pytest-xdist 3.8 has ``--dist=loadgroup`` for this; under pytest 9.2 it
+does nothing.) Files whose tests start drivers of their own, to kill them, share no JVM: any worker runs one
+of them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ SPARK = Path(__file__).parent / "spark"
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell does so with what it starts in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A slow machine is not a defect: no deadline, no check of how fast data is made, and no explain phase, which traces every line.
+# A slow machine is not a defect: no deadline, no check of how fast data is made, and no explain phase, which
+# traces every line.
 # HYPOTHESIS_PROFILE chooses; CI takes "ci" by itself.
 settings.register_profile(
     "default",
@@ -70,7 +72,8 @@ LONG = (
     "tests/power/",
     "tests/property/",
 )
-"""Files that take longest, besides those whose tests are marked: the last one to begin should be a short one."""
+"""Files that take longest, besides those whose tests are marked: the last one to begin should be a short one.
+"""
 
 TOGETHER = (
     *OWN_DRIVERS,
@@ -83,15 +86,18 @@ TOGETHER = (
     "tests/rights/",
     "tests/telemetry/",
 )
-"""Files of which each is one piece: their tests share a server, or are so short that handing out single ones would cost more."""
+"""Files of which each is one piece: their tests share a server, or are so short that handing out single ones
+would cost more."""
 
 
-# Each of many hundred S3 clients would parse the same megabytes of JSON that describe the service, which takes 0.2 s.
+# Each of many hundred S3 clients would parse the same megabytes of JSON that describe the service, which
+# takes 0.2 s.
 JSONFileLoader.load_file = staticmethod(functools.cache(JSONFileLoader().load_file))
 
 
 def _delay_background_work(seconds: float) -> None:
-    """Let what clients do behind an answer (snapshots, seals, warnings) begin late: no verdict of a test may hang on when it ends.
+    """Let what clients do behind an answer (snapshots, seals, warnings) begin late: no verdict of a test may
+    hang on when it ends.
 
     ``TXNLOG_TEST_BACKGROUND_SECONDS=0.3 make test`` asks for it.
     """
@@ -109,7 +115,8 @@ if "TXNLOG_TEST_BACKGROUND_SECONDS" in os.environ:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give all that the tests start a temporary directory, which goes with the session; pytest's own folders stay where it keeps the last ones."""
+    """Give all that the tests start a temporary directory, which goes with the session; pytest's own folders
+    stay where it keeps the last ones."""
     if not hasattr(config, "workerinput"):  # workers have the environment of the process that starts them
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
         stack = contextlib.ExitStack()
@@ -118,14 +125,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Keep the exit status for ``.ci/run``: only after 1, and never after an internal error, all tests have run."""
+    """Keep the exit status for ``.ci/run``: only after 1, and never after an internal error, all tests have
+    run."""
     cache = getattr(session.config, "cache", None)
     if cache is not None and not hasattr(session.config, "workerinput"):
         cache.set("txnlog/exitstatus", int(exitstatus))
 
 
 class SparkTogether(LoadScopeScheduling):
-    """Hands out single tests, but those under ``tests/spark`` as one piece, those under ``tests/kafka`` as another, and of TOGETHER each file."""
+    """Hands out single tests, but those under ``tests/spark`` as one piece, those under ``tests/kafka`` as
+    another, and of TOGETHER each file."""
 
     def _split_scope(self, nodeid: str) -> str:
         if nodeid.startswith(TOGETHER):
@@ -137,7 +146,8 @@ class SparkTogether(LoadScopeScheduling):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SparkTogether:
-    """Replace the scheduler of ``--dist``. It keeps our order: xdist would begin with the pieces of most tests."""
+    """Replace the scheduler of ``--dist``. It keeps our order: xdist would begin with the pieces of most
+    tests."""
     config.option.loadscopereorder = False
     return SparkTogether(config, log)
 
@@ -158,7 +168,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _rank(item: pytest.Item) -> int:
-    """Tests of the shared Spark are one piece, which one worker begins with; the other one begins with MEANWHILE."""
+    """Tests of the shared Spark are one piece, which one worker begins with; the other one begins with
+    MEANWHILE."""
     if item.get_closest_marker("spark"):
         return 2 if item.nodeid.startswith(OWN_DRIVERS) else 0
     if item.nodeid.startswith(MEANWHILE):

@@ -1,7 +1,9 @@
-"""The options of the JVMs that tests start: quick to start, with few threads, and with Spark's classes ready for use.
+"""The options of the JVMs that tests start: quick to start, with few threads, and with Spark's classes ready
+for use.
 
-Half of the time that Spark takes to start goes to loading ten thousand classes. Java keeps such classes in an archive
-(class data sharing); here the first who needs one makes it, beside the environment's packages, and all later JVMs map it.
+Half of the time that Spark takes to start goes to loading ten thousand classes. Java keeps such classes in an
+archive (class data sharing); here the first who needs one makes it, beside the environment's packages, and
+all later JVMs map it.
 """
 
 from __future__ import annotations
@@ -41,9 +43,11 @@ def java_options() -> str:
 
 
 def spark_home(folder: Path) -> Path:
-    """Make a home for Spark in ``folder``, and return it; local clusters put their executors' folders into it.
+    """Make a home for Spark in ``folder``, and return it; local clusters put their executors' folders into
+    it.
 
-    It has not Spark's own copy of pyspark, a zip file without bytecode: every Python that Spark starts would compile it again.
+    It has not Spark's own copy of pyspark, a zip file without bytecode: every Python that Spark starts would
+    compile it again.
     """
     home = folder / "spark-home"
     if not home.exists():
@@ -54,7 +58,8 @@ def spark_home(folder: Path) -> Path:
 
 
 def spark_environment(folder: Path, arguments: str = "") -> dict[str, str]:
-    """Return environment variables that give a program's Spark these options, and further arguments of spark-submit."""
+    """Return environment variables that give a program's Spark these options, and further arguments of
+    spark-submit."""
     java = f'--conf "spark.driver.extraJavaOptions={java_options()}"'
     return {"SPARK_HOME": str(spark_home(folder)), "PYSPARK_SUBMIT_ARGS": f"{java} {arguments} pyspark-shell"}
 

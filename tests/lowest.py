@@ -1,7 +1,8 @@
-"""Runs the tests without Spark on the lowest versions that setup.cfg allows, in an environment of its own (``.venv-lowest``).
+"""Runs the tests without Spark on the lowest versions that setup.cfg allows, in an environment of its own
+(``.venv-lowest``).
 
-``python -m tests.lowest`` (``make min-deps``); further arguments go to pytest. What the tests themselves need has the versions
-of requirements-dev.txt.
+``python -m tests.lowest`` (``make min-deps``); further arguments go to pytest. What the tests themselves need
+has the versions of requirements-dev.txt.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ TESTS = (
 )
 
 OLD = ("-W", "ignore:Series.values returning")
-"""What a new pandas says of an older pyarrow's use of it; the tests that give us pandas frames take it for an error."""
+"""What a new pandas says of an older pyarrow's use of it; the tests that give us pandas frames take it for an
+error."""
 
 NEEDS_MORE = (
     "pyspark",
@@ -59,7 +61,8 @@ NEEDS_MORE = (
 
 
 def lowest() -> dict[str, str]:
-    """Return what setup.cfg requires, with the extras of tests/requirements.py, and the lowest version that it allows of each."""
+    """Return what setup.cfg requires, with the extras of tests/requirements.py, and the lowest version that
+    it allows of each."""
     found = (re.fullmatch(r"([\w.-]+)(?:\[\w+\])?>=([\w.]+)", line) for line in own(EXTRAS))
     return {match[1]: match[2] for match in found if match}
 

@@ -1,4 +1,5 @@
-"""Logs as earlier versions wrote them: their first entry names fewer features than that of a new log, and their files have bounds of all floats."""
+"""Logs as earlier versions wrote them: their first entry names fewer features than that of a new log, and
+their files have bounds of all floats."""
 
 from __future__ import annotations
 

@@ -27,7 +27,8 @@ def own(extras: tuple[str, ...] = ()) -> list[str]:
 
 
 def closure(lines: list[str]) -> dict[str, Distribution]:
-    """Return the distributions that are required, those of named extras included, and all that those require here, by canonical name."""
+    """Return the distributions that are required, those of named extras included, and all that those require
+    here, by canonical name."""
     found: dict[str, Distribution] = {}
     waiting: list[str] = []
     for line in lines:

@@ -1,4 +1,5 @@
-"""How many rounds a campaign runs: a short round in `make test`, all of them in `make campaigns` (TXNLOG_ROUNDS=full).
+"""How many rounds a campaign runs: a short round in `make test`, all of them in `make campaigns`
+(TXNLOG_ROUNDS=full).
 
 The short round shows that the harness works and that its guards bite. The long one searches.
 """
@@ -23,7 +24,8 @@ def rounds(short: Rounds, full: Rounds) -> Rounds:
 
 
 def telling(kinds: Sequence[Hashable]) -> list[int]:
-    """Return the places, from 0, at which a short round tries something: the first of each kind, and the last of all.
+    """Return the places, from 0, at which a short round tries something: the first of each kind, and the last
+    of all.
 
     Parameters
     ----------
@@ -35,7 +37,8 @@ def telling(kinds: Sequence[Hashable]) -> list[int]:
 
 
 def spread(all_of_them: Sequence[One], most: int) -> list[One]:
-    """Return at most so many of them, evenly spread, in their order: the first and the last are among them. ``most``: 2 or more."""
+    """Return at most so many of them, evenly spread, in their order: the first and the last are among them.
+    ``most``: 2 or more."""
     last = len(all_of_them) - 1
     if last < most:
         return [*all_of_them]

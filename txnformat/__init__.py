@@ -1,7 +1,7 @@
 """The storage format and the commit protocol of txnlog.
 
-All partitions of a root are sequenced by one chain of commit entries. The packages below are its rooms; imports go down
-only (``make layers``):
+All partitions of a root are sequenced by one chain of commit entries. The packages below are its rooms;
+imports go down only (``make layers``):
 
 ==============  =====================================================================================================
 ``consumers``   Consumer and Subscription: groups, positions, fetching, acknowledgements.
@@ -21,9 +21,9 @@ only (``make layers``):
 ``columns``     Types of columns and the rules for their values; Arrow bytes that are not trusted.
 ==============  =====================================================================================================
 
-The modules beside the packages stand below all of them (``errors``, ``types``, ``keys``, ``clock`` …). The test kit is
-``txnlog_testing``: no module of the product imports it.
-Start reading at ``core.state`` and ``core.decide``; ARCHITECTURE.md follows a write and a read step by step.
+The modules beside the packages stand below all of them (``errors``, ``types``, ``keys``, ``clock`` …). The
+test kit is ``txnlog_testing``: no module of the product imports it. Start reading at ``core.state`` and
+``core.decide``; ARCHITECTURE.md follows a write and a read step by step.
 
 May import: no other package of the project, and no pyspark.
 """

@@ -30,7 +30,8 @@ __all__ = [
 WHOLE_MAX = 2**63 - 1
 """Largest number that an argument may be: no offset, entry, time or amount is larger."""
 ITEMS_MAX = 1_000_000
-"""Values that an argument may have (inclusive): columns, partitions, topics, names, headers, records to acknowledge."""
+"""Values that an argument may have (inclusive): columns, partitions, topics, names, headers, records to
+acknowledge."""
 
 
 def is_text(value: object) -> bool:
@@ -101,7 +102,10 @@ def whole(
     *,
     kind: str = "invalid-argument",
 ) -> int:
-    """Return a whole number from ``least`` to ``most`` (both inclusive); without them, one that fits into 64 bits. Raises InvalidInputError of kind ``kind``."""
+    """Return a whole number from ``least`` to ``most`` (both inclusive); without them, one that fits into 64 bits.
+
+    Raises InvalidInputError of kind ``kind``.
+    """
     lowest, highest = -WHOLE_MAX - 1 if least is None else least, WHOLE_MAX if most is None else most
     if type(value) is not int or not lowest <= value <= highest:
         raise InvalidInputError(
@@ -155,7 +159,8 @@ def problems_of_columns(value: Any) -> list[str]:
 def items(values: Any, name: str, *, kind: str = "too-many-items") -> Any:
     """Return the values of the argument ``name`` as a list; what is no iterable, a text or a mapping comes back as it is.
 
-    Raises InvalidInputError of kind ``kind`` about more than ITEMS_MAX, perhaps without end. Nothing was done.
+    Raises InvalidInputError of kind ``kind`` about more than ITEMS_MAX, perhaps without end. Nothing was
+    done.
     """
     if not isinstance(values, Iterable) or isinstance(values, str | bytes | Mapping):
         return values
@@ -170,7 +175,10 @@ def items(values: Any, name: str, *, kind: str = "too-many-items") -> Any:
 
 
 def listed(name: str, values: object) -> list[Any]:
-    """Return names as a list. Raises InvalidInputError: ``invalid-argument``, also about one text; ``too-many-items``."""
+    """Return names as a list.
+
+    Raises InvalidInputError: ``invalid-argument``, also about one text; ``too-many-items``.
+    """
     found = items(values, name)
     if not isinstance(found, list):
         raise InvalidInputError(
@@ -190,8 +198,8 @@ def check_settings(
 ) -> None:
     """Raise about every problem of a settings object (kind ``invalid-settings``), those that are known already included.
 
-    ``bounds``: by field, the smallest and the largest whole number (inclusive); ``choices``: by field, the texts allowed;
-    ``flags``: fields that are True or False, also as numpy has them.
+    ``bounds``: by field, the smallest and the largest whole number (inclusive); ``choices``: by field, the
+    texts allowed; ``flags``: fields that are True or False, also as numpy has them.
     """
     found = [
         f"{name} is {repr_of(value)}, not one of {', '.join(allowed)}"

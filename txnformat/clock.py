@@ -21,7 +21,8 @@ class Instant(NamedTuple):
     wall_ms: int
     """Milliseconds since 1970-01-01 UTC; may jump."""
     boot_ms: int | None
-    """Milliseconds since boot, counting suspended time, never going back; None where there is no such clock."""
+    """Milliseconds since boot, counting suspended time, never going back; None where there is no such clock.
+    """
 
 
 def steady_ms(instant: Instant) -> int:
@@ -75,7 +76,10 @@ class Ids(Protocol):
 
 
 class SystemClock:
-    """The machine's clocks. ``CLOCK_BOOTTIME`` counts suspended time (Linux); elsewhere ``boot_ms`` is None."""
+    """The machine's clocks.
+
+    ``CLOCK_BOOTTIME`` counts suspended time (Linux); elsewhere ``boot_ms`` is None.
+    """
 
     def now(self) -> Instant:
         """Return both clocks."""

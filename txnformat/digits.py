@@ -1,7 +1,7 @@
 """Numbers as text: in text that comes from outside digits of ASCII, no more than a number here can have.
 
-``int`` takes digits of every script, underscores, signs and spaces, ``str.isdecimal`` and its like other scripts, too; and ``int`` raises
-for thousands of digits.
+``int`` takes digits of every script, underscores, signs and spaces, ``str.isdecimal`` and its like other
+scripts, too; and ``int`` raises for thousands of digits.
 """
 
 from __future__ import annotations

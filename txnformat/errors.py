@@ -86,8 +86,9 @@ def needing(package: str, what: str, *, extra: str) -> Iterator[None]:
 def printable(text: str) -> str:
     """Return text in which a backslash escape stands for each character that would not show.
 
-    Those are control characters (C0 and C1), bidirectional and other invisible ones, line breaks, and halves of surrogate
-    pairs. Names and values in a log may come from any producer: they must not steer a terminal, nor begin a line of their own in a log file.
+    Those are control characters (C0 and C1), bidirectional and other invisible ones, line breaks, and halves
+    of surrogate pairs. Names and values in a log may come from any producer: they must not steer a terminal,
+    nor begin a line of their own in a log file.
     """
     if text.isprintable():
         return text
@@ -109,9 +110,9 @@ _TYPE_NAME = type.__dict__["__name__"].__get__
 def repr_of(value: object, chars_max: int = VALUE_CHARS_MAX) -> str:
     """Return the beginning of a value's ``repr``; never fails, whatever the caller passed.
 
-    Lists that are nested thousands deep have no ``repr``, and neither have objects whose own one fails. Values of other
-    libraries, and containers of other classes than Python's, are shown by type and length: Arrow data that is not sound
-    ends the process when it is printed, and they may hold some.
+    Lists that are nested thousands deep have no ``repr``, and neither have objects whose own one fails.
+    Values of other libraries, and containers of other classes than Python's, are shown by type and length:
+    Arrow data that is not sound ends the process when it is printed, and they may hold some.
     """
     try:
         return _Repr(chars_max).repr(value)[:chars_max]
@@ -354,7 +355,8 @@ class StorageError(TxnLogError):
     transient : bool
         True when the same call may succeed later.
     patience_over : bool
-        True when it was repeated already for as long as a call may take (``request_timeout_s``): not to be repeated at once.
+        True when it was repeated already for as long as a call may take (``request_timeout_s``): not to be
+        repeated at once.
     """
 
     default_kind = "storage"

@@ -1,6 +1,7 @@
 """Types of the fields of documents: a declaration with them is all that a decoder needs to check a value by itself.
 
-``Meta.description`` is what an error says was expected; numbers and texts without one are described by their bounds.
+``Meta.description`` is what an error says was expected; numbers and texts without one are described by their
+bounds.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ SCHEMAS_MAX = 1_000
 TIMEOUT_MS_MAX = 2**53
 """Far above any timeout."""
 SIZE_MAX = 2**48
-"""Largest size of batches that are counted together, in bytes (inclusive): far above any, and sums of them fit int64."""
+"""Largest size of batches that are counted together, in bytes (inclusive): far above any, and sums of them
+fit int64."""
 LOG_TIME_MS_MAX = 253_402_300_799_999
 """Latest log time (inclusive): the end of the year 9999. Python has no later ones."""
 TEXT_BYTES_MAX = 4_096

@@ -22,7 +22,10 @@ def _percent(character: str) -> str:
 
 
 def file_path(url: str) -> str:
-    """Return the absolute path of a ``file:`` URL. Raises ValueError about one that names another machine, or no path."""
+    """Return the absolute path of a ``file:`` URL.
+
+    Raises ValueError about one that names another machine, or no path.
+    """
     rest = url[len("file:") :]
     if rest.startswith("//"):
         host, slash, path = rest[2:].partition("/")
@@ -33,5 +36,8 @@ def file_path(url: str) -> str:
 
 
 def unescaped(url: str) -> str:
-    """Return the URL of a root as Hadoop, Iceberg's clients and deltalake take it: they know no escapes in a path. Other URLs stay as they are."""
+    """Return the URL of a root as Hadoop, Iceberg's clients and deltalake take it: they know no escapes in a path.
+
+    Other URLs stay as they are.
+    """
     return f"file://{file_path(url)}" if url.startswith("file://") else url

@@ -1,8 +1,9 @@
 """How objects that hold locks, threads or uploads survive a fork: the child gets them anew, or not at all.
 
-A forked child has copies of its parent's objects but only the thread that forked. A lock that another thread held
-stays locked there for ever, a pool has no threads, and an upload that the child gives up would remove the parent's
-file. So the holder of such a thing registers here and is told in the child, before any other code runs there.
+A forked child has copies of its parent's objects but only the thread that forked. A lock that another thread
+held stays locked there for ever, a pool has no threads, and an upload that the child gives up would remove
+the parent's file. So the holder of such a thing registers here and is told in the child, before any other
+code runs there.
 
 This works for every fork that goes through Python (``os.fork``, multiprocessing's start method "fork").
 """
@@ -23,7 +24,10 @@ class Renewable(Protocol):
     """An object that is told when it finds itself in a forked child."""
 
     def renew(self) -> None:
-        """Let go of all that belongs to the parent's threads. The only thread of the child calls it; no IO."""
+        """Let go of all that belongs to the parent's threads.
+
+        The only thread of the child calls it; no IO.
+        """
         ...
 
 
@@ -35,13 +39,17 @@ _generation = 0
 def generation() -> int:
     """Return how many forks lie between the first process and this one.
 
-    An object that notes it finds out later whether the process was forked since. Unlike a process id, it never comes again.
+    An object that notes it finds out later whether the process was forked since. Unlike a process id, it
+    never comes again.
     """
     return _generation
 
 
 def renew_after_fork(thing: Renewable) -> None:
-    """Call ``thing.renew()`` in every child that is forked while it lives. To be the last step of its constructor."""
+    """Call ``thing.renew()`` in every child that is forked while it lives.
+
+    To be the last step of its constructor.
+    """
     _renewables.add(thing)
 
 

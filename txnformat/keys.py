@@ -336,7 +336,10 @@ def parse_data_key(key: str) -> ObjectName | None:
 
 
 def embedded_key(key: str, place: Place) -> str:
-    """Return the key of a segment file that an entry's payload has. ``key``: of the object that it would be otherwise."""
+    """Return the key of a segment file that an entry's payload has.
+
+    ``key``: of the object that it would be otherwise.
+    """
     return f"{own_key(key)}@{place.entry:020d}+{place.start}"
 
 
@@ -368,8 +371,8 @@ def has_own_directory_only(directory: str) -> bool:
 def is_topics_file(key: str, directory: str) -> bool:
     """Return whether a segment file, at a key that :func:`parse_any_file_key` recognises, may be named for the topic with this directory.
 
-    It lies there, or in a directory that the topic would have with another id: a writer that lost the creation of the
-    topic to another one has uploaded there. No other topic can have such a directory.
+    It lies there, or in a directory that the topic would have with another id: a writer that lost the
+    creation of the topic to another one has uploaded there. No other topic can have such a directory.
     """
     found = key[: key.find("/")]
     return found == directory or (found[:-8] == directory[:-8] and not has_own_directory_only(directory))
@@ -391,7 +394,10 @@ def offsets_location(directory: str) -> str:
 
 
 def delta_prefix(directory: str) -> str:
-    """Return what the keys of a Delta log begin with. ``directory``: the table's; a topic's own, or :func:`offsets_location`."""
+    """Return what the keys of a Delta log begin with.
+
+    ``directory``: the table's; a topic's own, or :func:`offsets_location`.
+    """
     return f"{directory}/_delta_log/"
 
 

@@ -1,6 +1,7 @@
 """TxnLog: a log as users hold it.
 
-A method imports the code that few programs call: Spark starts a Python process for each step of a query, and each of them imports this module.
+A method imports the code that few programs call: Spark starts a Python process for each step of a query, and
+each of them imports this module.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ __all__ = ["TxnLog", "check_log"]
 class TxnLog(LogReads):
     """A transactional log: topics and partitions under one root.
 
-    Made by :meth:`open`, :meth:`create` or :meth:`open_or_create`. Safe for use by many threads. Reading needs
-    only read rights. Use as a context manager, or call :meth:`close`, to wait for background work.
+    Made by :meth:`open`, :meth:`create` or :meth:`open_or_create`. Safe for use by many threads. Reading
+    needs only read rights. Use as a context manager, or call :meth:`close`, to wait for background work.
 
     Examples
     --------
@@ -135,12 +136,14 @@ class TxnLog(LogReads):
         Parameters
         ----------
         max_transaction_timeout_ms : int, optional
-            The longest ``transaction_timeout_ms`` that its producers may ask for, 1 to 7 days; 15 minutes by default.
-            Given, it costs 1 entry.
+            The longest ``transaction_timeout_ms`` that its producers may ask for, 1 to 7 days; 15 minutes by
+            default. Given, it costs 1 entry.
         embedding : bool, optional
-            Whether small transactions may travel in their entries (:attr:`~writers.settings.ProducerSettings.embed_bytes`). False: each uploads its files, until
-            :meth:`upgrade` allows it; so that rights to read may differ by topic (docs/rights.md). By default they may, as :attr:`~txnformat.protocol.commit.CommitSettings.embedding`
-            of ``settings`` says. Given, it costs 1 entry.
+            Whether small transactions may travel in their entries
+            (:attr:`~writers.settings.ProducerSettings.embed_bytes`). False: each uploads its files, until
+            :meth:`upgrade` allows it; so that rights to read may differ by topic (docs/rights.md). By default
+            they may, as :attr:`~txnformat.protocol.commit.CommitSettings.embedding` of ``settings`` says.
+            Given, it costs 1 entry.
 
         Raises
         ------
@@ -231,16 +234,16 @@ class TxnLog(LogReads):
         settings : mapping of str to int or str, optional
             Settings by name, such as ``{"retention.ms": 604_800_000}`` (docs/operate.md).
         exist_ok : bool
-            Return a topic that exists already, if it has the same schema, columns and partition count, or began with
-            them; its settings stay.
+            Return a topic that exists already, if it has the same schema, columns and partition count, or
+            began with them; its settings stay.
 
         Raises
         ------
         ConflictError
             Kind ``topic-exists``.
         InvalidInputError
-            Name, schema, columns or partition count: every problem found. Kind ``invalid-partitions``: the topics
-            of the log would have more than 200,000 partitions together.
+            Name, schema, columns or partition count: every problem found. Kind ``invalid-partitions``: the
+            topics of the log would have more than 200,000 partitions together.
         """
         check_flags(exist_ok=exist_ok)
         wanted = self.topic_operation(
@@ -294,26 +297,30 @@ class TxnLog(LogReads):
         settings: Mapping[str, int | str] | None = None,
         unset: Sequence[str] | None = None,
     ) -> TopicState:
-        """Let a topic grow, rename and drop columns, or change its settings, in one step; nothing that is there is rewritten. Requests: 1 entry.
+        """Let a topic grow, rename and drop columns, or change its settings, in one step; nothing that is there is rewritten.
 
-        Records that were written before read as null in added columns, as the same values in widened and in renamed ones, and without the dropped ones.
-        Producers go on: what they send without the added columns gets nulls there. A row with a name that was dropped, or changed, is refused.
+        Requests: 1 entry.
+
+        Records that were written before read as null in added columns, as the same values in widened and in
+        renamed ones, and without the dropped ones. Producers go on: what they send without the added columns
+        gets nulls there. A row with a name that was dropped, or changed, is refused.
 
         Parameters
         ----------
         partitions : int, optional
-            How many there shall be in all: more than now, at most 10,000. Keys then go to other partitions; records
-            that are there stay where they are.
+            How many there shall be in all: more than now, at most 10,000. Keys then go to other partitions;
+            records that are there stay where they are.
         add_columns : pyarrow.Schema or sequence of pyarrow.Field, optional
             New nullable columns, behind the others.
         widen : mapping of str to pyarrow.DataType, optional
-            Column to its new type: int8 to int16 to int32 to int64, float32 to float64, decimals with no fewer digits
-            before and after the point. Key columns stay.
+            Column to its new type: int8 to int16 to int32 to int64, float32 to float64, decimals with no
+            fewer digits before and after the point. Key columns stay.
         rename : mapping of str to str, optional
             Column to its new name. Records that are there have it under the new name at once.
         drop : sequence of str, optional
-            Columns that no reader gets any more; neither the key's nor the timestamp column. Values stay in files until a compaction writes these anew: to remove them for good, erase.
-            A column that is added under the same name later is another one: it is null in all older records.
+            Columns that no reader gets any more; neither the key's nor the timestamp column. Values stay in
+            files until a compaction writes these anew: to remove them for good, erase. A column that is added
+            under the same name later is another one: it is null in all older records.
         settings : mapping of str to int or str, optional
             Settings by name, such as ``{"retention.ms": 604_800_000}`` (docs/operate.md); others stay.
         unset : sequence of str, optional
@@ -322,9 +329,11 @@ class TxnLog(LogReads):
         Raises
         ------
         InvalidInputError
-            Kind ``invalid-alter``: every problem, "nothing to change" among them; kind ``invalid-setting``. Nothing was written.
+            Kind ``invalid-alter``: every problem, "nothing to change" among them; kind ``invalid-setting``.
+            Nothing was written.
         UnsupportedFeatureError
-            Kind ``upgrade-required``: in a log of an older version settings, and changes of names, need :meth:`upgrade` first.
+            Kind ``upgrade-required``: in a log of an older version settings, and changes of names, need
+            :meth:`upgrade` first.
         NotFoundError
             Kind ``unknown-topic``.
         """
@@ -339,7 +348,8 @@ class TxnLog(LogReads):
         Parameters
         ----------
         truncate_older_than : timedelta or None
-            :meth:`maintain` deletes commit entries that are older, as ``older_than`` of :meth:`truncate`: at least 7 days. None (default): entries are kept.
+            :meth:`maintain` deletes commit entries that are older, as ``older_than`` of :meth:`truncate`: at
+            least 7 days. None (default): entries are kept.
 
         Returns
         -------
@@ -368,13 +378,15 @@ class TxnLog(LogReads):
     def rotate_key(self, *, master: bool = False) -> int:
         """Give an encrypted log a new data key, or wrap its data keys by the newest master key.
 
-        Nothing is written anew: what is there stays encrypted with the key that it was written with, which stays in the key ring. Processes that have the log open use the new data key once they
-        meet an object that was written with it, or open the log again.
+        Nothing is written anew: what is there stays encrypted with the key that it was written with, which
+        stays in the key ring. Processes that have the log open use the new data key once they meet an object
+        that was written with it, or open the log again.
 
         Parameters
         ----------
         master : bool
-            Wrap each data key by the newest master key of the key client. Once it is done, the older master keys are needed no more.
+            Wrap each data key by the newest master key of the key client. Once it is done, the older master
+            keys are needed no more.
 
         Returns
         -------
@@ -403,33 +415,40 @@ class TxnLog(LogReads):
         Parameters
         ----------
         *tasks : str
-            "timeouts": end the open transactions whose time is over. "seal": move the extents below the last stable
-            offsets from the state into sidecars, and merge the segment lists that are too large for writers. "expire":
-            forget transactional ids that had no use for 7 days, and producers without one for a day. "subscriptions": lift the
-            marks of subscriptions over offsets without a visible record. "retention": remove the
-            oldest records of topics as their settings say. "publish": as :meth:`publish`, the topics whose setting ``publish.formats`` asks for it. "compact": as :meth:`compact`, by the settings of each topic. "vacuum": as :meth:`vacuum`
-            with its grace of 7 days. "truncate": as :meth:`truncate`, after
-            the one or two snapshots that the boundary needs. None: all tasks, of these the marks and the compaction once an hour, the vacuum once in 24 hours,
-            and the truncation once in 6 hours, if the log has an age for it (:meth:`alter`) or ``truncate_older_than`` is given.
+            "timeouts": end the open transactions whose time is over. "seal": move the extents below the last
+            stable offsets from the state into sidecars, and merge the segment lists that are too large for
+            writers. "expire": forget transactional ids that had no use for 7 days, and producers without one
+            for a day. "subscriptions": lift the marks of subscriptions over offsets without a visible record.
+            "retention": remove the oldest records of topics as their settings say. "publish": as
+            :meth:`publish`, the topics whose setting ``publish.formats`` asks for it. "compact": as
+            :meth:`compact`, by the settings of each topic. "vacuum": as :meth:`vacuum` with its grace of 7
+            days. "truncate": as :meth:`truncate`, after the one or two snapshots that the boundary needs.
+            None: all tasks, of these the marks and the compaction once an hour, the vacuum once in 24 hours,
+            and the truncation once in 6 hours, if the log has an age for it (:meth:`alter`) or
+            ``truncate_older_than`` is given.
         truncate_older_than : timedelta, optional
-            As ``older_than`` of :meth:`truncate`. None: what :meth:`alter` has set; without that all tasks leave the old entries alone, and "truncate" takes 7 days.
+            As ``older_than`` of :meth:`truncate`. None: what :meth:`alter` has set; without that all tasks
+            leave the old entries alone, and "truncate" takes 7 days.
         dry_run : bool
-            Change nothing, and return what each task would do to the log as it is now: of "retention" and "compact" with what is sealed already, of
-            "expire" and "seal" with one entry. The tasks do not see each other's effects. "publish" makes no tables; the report names the topics.
+            Change nothing, and return what each task would do to the log as it is now: of "retention" and
+            "compact" with what is sealed already, of "expire" and "seal" with one entry. The tasks do not see
+            each other's effects. "publish" makes no tables; the report names the topics.
 
         Returns
         -------
         MaintenanceReport
-            What was done; nothing is not an error. A task that removes something is skipped, and the report says so, in a
-            log of an older version that needs :meth:`upgrade` first. A topic with damaged objects is not compacted; the report names it, and the other topics are.
+            What was done; nothing is not an error. A task that removes something is skipped, and the report
+            says so, in a log of an older version that needs :meth:`upgrade` first. A topic with damaged
+            objects is not compacted; the report names it, and the other topics are.
 
         Notes
         -----
-        Requests of "timeouts": 1 entry for each 100 transactions; of "seal": up to 3 objects per topic, each read back,
-        and 1 entry for each 1,000 partitions, and where lists are merged each of their objects is read and written once; of
-        "expire": 1 entry for each 1,000 ids; of "retention": none without settings, else about log2(entries) GETs for each
-        retention time, those of segment lists, 1 GET for each segment that goes and 1 entry for each topic. Any number of
-        processes may do this at the same time. A dry run makes GETs and LISTs alone, as many as the tasks.
+        Requests of "timeouts": 1 entry for each 100 transactions; of "seal": up to 3 objects per topic, each
+        read back, and 1 entry for each 1,000 partitions, and where lists are merged each of their objects is
+        read and written once; of "expire": 1 entry for each 1,000 ids; of "retention": none without settings,
+        else about log2(entries) GETs for each retention time, those of segment lists, 1 GET for each segment
+        that goes and 1 entry for each topic. Any number of processes may do this at the same time. A dry run
+        makes GETs and LISTs alone, as many as the tasks.
         """
         from txnformat.admin.maintenance import maintain
 
@@ -439,14 +458,18 @@ class TxnLog(LogReads):
         )
 
     def upgrade(self, *, embedding: bool = False, columns: bool = False) -> bool:
-        """Allow in a log of an older version that records are removed. From then on programs that do not know this can neither read nor write the log.
+        """Allow in a log of an older version that records are removed.
 
-        A log that this version has created allows all of it from the start, but for embedding if its creator left that out.
+        From then on programs that do not know this can neither read nor write the log.
+
+        A log that this version has created allows all of it from the start, but for embedding if its creator
+        left that out.
 
         Parameters
         ----------
         embedding : bool
-            Allow as well that small transactions travel in their entries (:attr:`~writers.settings.ProducerSettings.embed_bytes`).
+            Allow as well that small transactions travel in their entries
+            (:attr:`~writers.settings.ProducerSettings.embed_bytes`).
         columns : bool
             Allow as well that columns of topics are renamed and dropped (:meth:`alter_topic`).
 
@@ -489,15 +512,18 @@ class TxnLog(LogReads):
         Parameters
         ----------
         offsets : int, or mapping of int to int
-            For every partition, or by partition, the first offset that stays, from 0 to the last stable offset (both inclusive); -1: the last
-            stable offset. A log start that is there already, or further, stays. An append with more than 400,000 batches in
-            a partition cannot be sealed, so nothing can be removed from there on.
+            For every partition, or by partition, the first offset that stays, from 0 to the last stable
+            offset (both inclusive); -1: the last stable offset. A log start that is there already, or
+            further, stays. An append with more than 400,000 batches in a partition cannot be sealed, so
+            nothing can be removed from there on.
         dry_run : bool
             Change nothing, and return what would come of it.
         force : bool or sequence of str
-            True: offsets may be up to the log end, which -1 then stands for; open transactions that have begun below an offset in its partition are aborted first, as
-            a whole. A list of transactional ids does the same, and gives up what the prepared transactions of these ids have in such a partition, also above the
-            offset; the coordinator may still commit or abort the rest of them. If the call fails afterwards, they have ended nevertheless.
+            True: offsets may be up to the log end, which -1 then stands for; open transactions that have
+            begun below an offset in its partition are aborted first, as a whole. A list of transactional ids
+            does the same, and gives up what the prepared transactions of these ids have in such a partition,
+            also above the offset; the coordinator may still commit or abort the rest of them. If the call
+            fails afterwards, they have ended nevertheless.
 
         Returns
         -------
@@ -509,21 +535,25 @@ class TxnLog(LogReads):
         NotFoundError
             Kind ``unknown-topic`` or ``unknown-partition``.
         OffsetOutOfRangeError
-            An offset is beyond the last stable offset: an open transaction has records there, or it is beyond the log end. Or it is between records that were spilled together, and
-            an open transaction that would stay begins among them. Nothing was changed.
+            An offset is beyond the last stable offset: an open transaction has records there, or it is beyond
+            the log end. Or it is between records that were spilled together, and an open transaction that
+            would stay begins among them. Nothing was changed.
         InvalidTransactionStateError
-            Kind ``transaction-prepared``: prepared transactions have begun below an offset that ``force`` does not name. Nothing was changed.
+            Kind ``transaction-prepared``: prepared transactions have begun below an offset that ``force``
+            does not name. Nothing was changed.
         InvalidInputError
             Kind ``invalid-force``: also a name without a prepared transaction. Nothing was changed.
         UnsupportedFeatureError
             Kind ``upgrade-required``: an older version has created the log; call :meth:`upgrade` first.
         ConflictError
-            Kind ``not-sealed``, or ``trim-superseded``: other clients move the same log starts all the time. Nothing was removed.
+            Kind ``not-sealed``, or ``trim-superseded``: other clients move the same log starts all the time.
+            Nothing was removed.
 
         Notes
         -----
-        The partitions move in one entry. Readers that have planned before go on. Requests: those of a seal where what goes is
-        not sealed yet, 1 GET for each sealed segment in which a removed record is, and 1 entry; 1 entry more where ``force`` ends transactions.
+        The partitions move in one entry. Readers that have planned before go on. Requests: those of a seal
+        where what goes is not sealed yet, 1 GET for each sealed segment in which a removed record is, and 1
+        entry; 1 entry more where ``force`` ends transactions.
         """
         from txnformat.admin.trimming import delete_records
 
@@ -533,16 +563,20 @@ class TxnLog(LogReads):
     def delete_topic(
         self, name: str, *, force: bool | Sequence[str] = False, dry_run: bool = False
     ) -> TopicDeletion:
-        """Delete a topic: its records, its subscriptions, positions of groups in it. A topic of the same name is another one from then on.
+        """Delete a topic: its records, its subscriptions, positions of groups in it.
+
+        A topic of the same name is another one from then on.
 
         Parameters
         ----------
         force : bool or sequence of str
-            True: abort the open transactions that touch the topic: with records, also staged ones, with positions or acknowledgements.
-            A list of transactional ids does the same, and gives up what the prepared transactions of these ids have in the
-            topic; the coordinator may still commit or abort the rest of them.
+            True: abort the open transactions that touch the topic: with records, also staged ones, with
+            positions or acknowledgements. A list of transactional ids does the same, and gives up what the
+            prepared transactions of these ids have in the topic; the coordinator may still commit or abort
+            the rest of them.
         dry_run : bool
-            Change nothing, and return what would come of it. A deletion that would be refused now is refused. Requests: those of a refresh.
+            Change nothing, and return what would come of it. A deletion that would be refused now is refused.
+            Requests: those of a refresh.
 
         Raises
         ------
@@ -559,8 +593,9 @@ class TxnLog(LogReads):
 
         Notes
         -----
-        Requests: 1 entry. Files stay until a vacuum deletes them. Producers, consumers, subscriptions and queries of the topic stop with an
-        error of kind ``topic-gone``, also if a topic of the same name is there by then; a read that was planned before goes on.
+        Requests: 1 entry. Files stay until a vacuum deletes them. Producers, consumers, subscriptions and
+        queries of the topic stop with an error of kind ``topic-gone``, also if a topic of the same name is
+        there by then; a read that was planned before goes on.
         """
         from txnformat.admin.topics import delete_topic
 
@@ -581,8 +616,8 @@ class TxnLog(LogReads):
         Parameters
         ----------
         grace : timedelta
-            How long readers may go on by what they have planned, and writers may take from an upload to its commit; 7 days. A job that takes longer
-            fails, and nothing of the log is lost.
+            How long readers may go on by what they have planned, and writers may take from an upload to its
+            commit; 7 days. A job that takes longer fails, and nothing of the log is lost.
         dry_run : bool
             Change nothing, and return what a run would do now.
         allow_short_grace : bool
@@ -593,7 +628,8 @@ class TxnLog(LogReads):
         Returns
         -------
         VacuumReport
-            What was deleted, condemned and kept, and why. Only objects with keys of txnlog's own are deleted; others are named.
+            What was deleted, condemned and kept, and why. Only objects with keys of txnlog's own are deleted;
+            others are named.
 
         Raises
         ------
@@ -608,8 +644,8 @@ class TxnLog(LogReads):
 
         Notes
         -----
-        Requests: a listing of the root, 1 entry, 1 GET for each object of the segment lists and each sealed segment, and 1 DELETE for each object. May run
-        in several places at once.
+        Requests: a listing of the root, 1 entry, 1 GET for each object of the segment lists and each sealed
+        segment, and 1 DELETE for each object. May run in several places at once.
         """
         from txnformat.admin.vacuum import vacuum
 
@@ -628,14 +664,18 @@ class TxnLog(LogReads):
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> TruncationReport:
-        """Delete old commit entries. No record goes with them, and the history stays readable: it is in bundles.
+        """Delete old commit entries.
 
-        It takes two runs, an hour apart: the first writes a boundary, the second deletes the entries below it.
+        No record goes with them, and the history stays readable: it is in bundles.
+
+        It takes two runs, an hour apart: the first writes a boundary, the second deletes the entries below
+        it.
 
         Parameters
         ----------
         older_than : timedelta
-            Entries that are younger stay; at least 7 days, which is the default. The two newest snapshots and every entry from the older one on stay, too.
+            Entries that are younger stay; at least 7 days, which is the default. The two newest snapshots and
+            every entry from the older one on stay, too.
         dry_run : bool
             Change nothing, and return what a run would do now.
         progress : callable, optional
@@ -657,8 +697,9 @@ class TxnLog(LogReads):
 
         Notes
         -----
-        Requests: 3 LISTs, 1 HEAD for a boundary, those of a time (:func:`~txnformat.protocol.cuts.cut_at`); if anything goes 2 GETs of snapshots, 1 GET for each entry after the
-        older one, 1 GET for each hundred entries that go and 1 DELETE for each of them. May run in several places at once.
+        Requests: 3 LISTs, 1 HEAD for a boundary, those of a time (:func:`~txnformat.protocol.cuts.cut_at`);
+        if anything goes 2 GETs of snapshots, 1 GET for each entry after the older one, 1 GET for each hundred
+        entries that go and 1 DELETE for each of them. May run in several places at once.
         """
         from txnformat.admin.truncation import truncate
 
@@ -674,7 +715,9 @@ class TxnLog(LogReads):
         dry_run: bool = False,
         progress: Callable[[CompactionProgress], None] | None = None,
     ) -> list[CompactedTopic]:
-        """Write small files of old records together, so that reads need fewer requests; in topics with ``cleanup.policy=compact`` only the latest record of each key stays. Readers and writers go on meanwhile.
+        """Write small files of old records together, so that reads need fewer requests; in topics with ``cleanup.policy=compact`` only the latest record of each key stays.
+
+        Readers and writers go on meanwhile.
 
         Parameters
         ----------
@@ -683,11 +726,16 @@ class TxnLog(LogReads):
         partitions : sequence of int, optional
             Only these of the topic.
         target_bytes : int, optional
-            Compressed bytes of a new file, about; at least 1. Compacted parts of that size are left alone. Default: the topic's ``compact.target.bytes``, 128 MiB unless set.
+            Compressed bytes of a new file, about; at least 1. Compacted parts of that size are left alone.
+            Default: the topic's ``compact.target.bytes``, 128 MiB unless set.
         min_lag_ms : int, optional
-            Records of aborted transactions are dropped, but parts with a transaction that was aborted within this time stay as they are. Keys are compared up to the first record that was appended within it. Default: the topic's ``min.compaction.lag.ms``, 7 days unless set.
+            Records of aborted transactions are dropped, but parts with a transaction that was aborted within
+            this time stay as they are. Keys are compared up to the first record that was appended within it.
+            Default: the topic's ``min.compaction.lag.ms``, 7 days unless set.
         dry_run : bool
-            Write nothing, and return what would be written anew, of what is listed already, and how many records would go because their keys have later ones (when a partition has more keys than the map, in the first pass).
+            Write nothing, and return what would be written anew, of what is listed already, and how many
+            records would go because their keys have later ones (when a partition has more keys than the map,
+            in the first pass).
         progress : callable, optional
             Is called with a CompactionProgress after each step.
 
@@ -705,15 +753,18 @@ class TxnLog(LogReads):
         InvalidInputError
             Kind ``invalid-target-bytes``, ``invalid-min-lag-ms`` or ``invalid-partitions``.
         ConflictError
-            Kind ``replace-superseded``: other clients change the segments all the time; kind ``chunks-in-compacted-topic``: the keys of a topic cannot be compared, for a value takes several records.
+            Kind ``replace-superseded``: other clients change the segments all the time; kind
+            ``chunks-in-compacted-topic``: the keys of a topic cannot be compared, for a value takes several
+            records.
         CorruptDataError, StorageError
             A file cannot be read or written. Parts that were compacted before stay so.
 
         Notes
         -----
-        What can be sealed is sealed first. Below the end of what was compacted ``read_uncommitted`` shows what ``read_committed`` does. The old
-        files stay, for readers that have planned before. Memory: a row group of 16 MiB, and one plan. Requests: those of a read
-        of what is compacted; for each 128 MiB one upload, a ``.runs``, the segment lists that change, and 1 entry.
+        What can be sealed is sealed first. Below the end of what was compacted ``read_uncommitted`` shows
+        what ``read_committed`` does. The old files stay, for readers that have planned before. Memory: a row
+        group of 16 MiB, and one plan. Requests: those of a read of what is compacted; for each 128 MiB one
+        upload, a ``.runs``, the segment lists that change, and 1 entry.
         """
         from txnformat.admin.compaction import compact
 
@@ -741,18 +792,21 @@ class TxnLog(LogReads):
     ) -> ErasureReport:
         """Remove the records that a condition matches for good: files that hold them are rewritten, the old ones deleted by vacuums, and a certificate says when nothing is left.
 
-        Records that were appended or staged before the call, and those of transactions that had begun by then, are covered; later ones that match may go, too.
+        Records that were appended or staged before the call, and those of transactions that had begun by
+        then, are covered; later ones that match may go, too.
 
         Parameters
         ----------
         topic : str
             Where to erase.
         where : str
-            SQL condition on the topic's own columns, as for reads. The log keeps its columns and a keyed hash, never the condition.
+            SQL condition on the topic's own columns, as for reads. The log keeps its columns and a keyed
+            hash, never the condition.
         requested_by : str
             By whom, or for which ticket: 1 to 1,000 bytes; the log keeps it.
         key : str, optional
-            Of the hash: 32 to 1,000 characters. A call with the same condition and key goes on with the same erasure, in any process. Drawn at random unless given; the report has it.
+            Of the hash: 32 to 1,000 characters. A call with the same condition and key goes on with the same
+            erasure, in any process. Drawn at random unless given; the report has it.
         dry_run : bool
             Only say which files hold how many matching rows; change nothing.
         all_rows : bool
@@ -772,14 +826,18 @@ class TxnLog(LogReads):
         InvalidInputError
             Kind ``invalid-where``, ``erases-all-rows``, ``invalid-requested-by`` or ``invalid-erasure-key``.
         ConflictError
-            Kind ``chunks-in-erasure``: the topic has values in several records; ``too-many-erasures``; ``replace-superseded``: other clients change the segments all the time.
+            Kind ``chunks-in-erasure``: the topic has values in several records; ``too-many-erasures``;
+            ``replace-superseded``: other clients change the segments all the time.
         CorruptDataError, StorageError
-            A file cannot be read or written. Segments that were rewritten before stay so; call again with the same condition and key.
+            A file cannot be read or written. Segments that were rewritten before stay so; call again with the
+            same condition and key.
 
         Notes
         -----
-        What can be sealed is sealed first. Offsets stay: a removed record leaves a gap. Versions below the newest commit of a removed record can be read no more.
-        Memory: a row group of 16 MiB, and the keys of the topic's files. Requests: of each file of the topic the columns of the condition; of each file with matching rows those of a compaction.
+        What can be sealed is sealed first. Offsets stay: a removed record leaves a gap. Versions below the
+        newest commit of a removed record can be read no more. Memory: a row group of 16 MiB, and the keys of
+        the topic's files. Requests: of each file of the topic the columns of the condition; of each file with
+        matching rows those of a compaction.
         """
         from txnformat.admin.erasure.call import erase
 
@@ -795,9 +853,12 @@ class TxnLog(LogReads):
         )
 
     def abandon_erasure(self, erasure_id: str, *, requested_by: str) -> ErasureStatus:
-        """Give up an erasure that is not complete: the log forgets it, without a certificate. Records that were removed stay removed.
+        """Give up an erasure that is not complete: the log forgets it, without a certificate.
 
-        For an erasure whose key or condition is lost: no call can go on with it. Erase again, with another key, what it should have removed.
+        Records that were removed stay removed.
+
+        For an erasure whose key or condition is lost: no call can go on with it. Erase again, with another
+        key, what it should have removed.
 
         Parameters
         ----------
@@ -830,11 +891,13 @@ class TxnLog(LogReads):
         Parameters
         ----------
         look : bool
-            Look at the store for the erasures that lack only that: ``missing`` then names what is left over there. Nothing is changed.
+            Look at the store for the erasures that lack only that: ``missing`` then names what is left over
+            there. Nothing is changed.
 
         Notes
         -----
-        Requests: 1 GET when nothing is new. With a look for which an erasure is due: 1 LIST for each 1,000 objects, and those of a vacuum's look for what is in use.
+        Requests: 1 GET when nothing is new. With a look for which an erasure is due: 1 LIST for each 1,000
+        objects, and those of a vacuum's look for what is in use.
         """
         from txnformat.admin.erasure.certificate import look as look_at_erasures
         from txnformat.admin.erasure.status import statuses
@@ -850,7 +913,10 @@ class TxnLog(LogReads):
         return partition_offsets(state, state.topic(topic))
 
     def describe(self) -> LogDescription:
-        """Return what is in the log: topics, partitions, transactional ids, groups, what holds which partition back. Requests: 1 LIST; of a topic that is compacted by key, those of its segment lists."""
+        """Return what is in the log: topics, partitions, transactional ids, groups, what holds which partition back.
+
+        Requests: 1 LIST; of a topic that is compacted by key, those of its segment lists.
+        """
         from txnformat.admin.compaction.cleaning import dirty_ratios
         from txnformat.admin.describe import describe_log
 
@@ -901,41 +967,48 @@ class TxnLog(LogReads):
     ) -> PublishReport:
         """Publish topics as tables of other engines, all at one entry. No record of a Parquet file is copied.
 
-        A table shows what :meth:`read` gives with isolation "snapshot" at that entry: whole transactions. A Delta table is in the topic's own directory, an Iceberg table
-        in a directory below it. The engines that were tried refuse to change either, but pyiceberg's ``purge_table`` deletes the files that an Iceberg table names: give programs
-        that only read no right to delete.
-        Embedded records are sealed first, and files that hold other records besides are written anew first, as :meth:`compact` does.
+        A table shows what :meth:`read` gives with isolation "snapshot" at that entry: whole transactions. A
+        Delta table is in the topic's own directory, an Iceberg table in a directory below it. The engines
+        that were tried refuse to change either, but pyiceberg's ``purge_table`` deletes the files that an
+        Iceberg table names: give programs that only read no right to delete. Embedded records are sealed
+        first, and files that hold other records besides are written anew first, as :meth:`compact` does.
 
         Parameters
         ----------
         *topics : str
             If none is named: all, but those with columns that the format does not have.
         format : str
-            "delta"; "iceberg", which needs the extra ``iceberg``; or "delta-offsets": the columns ``_partition``, ``_offset`` and ``_timestamp`` besides, of compacted files only, up to
-            the last entry below which all files of these topics are compacted. Nothing is sealed or written anew for it.
+            "delta"; "iceberg", which needs the extra ``iceberg``; or "delta-offsets": the columns
+            ``_partition``, ``_offset`` and ``_timestamp`` besides, of compacted files only, up to the last
+            entry below which all files of these topics are compacted. Nothing is sealed or written anew for
+            it.
         rebuild : bool
             State all of each table anew, in one version: after another program has changed it.
 
         Returns
         -------
         PublishReport
-            The entry, and the version of each table. If open transactions hold something back, the entry is an older one, and the report says why.
+            The entry, and the version of each table. If open transactions hold something back, the entry is
+            an older one, and the report says why.
 
         Raises
         ------
         NotFoundError
             Kind ``unknown-topic``.
         InvalidInputError
-            Kinds ``unknown-view-format``, ``unsupported-view-schema``, ``nothing-to-publish``; of Iceberg ``no-pyiceberg``, ``wrong-view-scheme``.
+            Kinds ``unknown-view-format``, ``unsupported-view-schema``, ``nothing-to-publish``; of Iceberg
+            ``no-pyiceberg``, ``wrong-view-scheme``.
         ConflictError
-            Kinds ``view-changed`` (by another program), ``view-held-back``, ``publish-superseded``; of Iceberg ``view-elsewhere`` (the root was moved).
+            Kinds ``view-changed`` (by another program), ``view-held-back``, ``publish-superseded``; of
+            Iceberg ``view-elsewhere`` (the root was moved).
         StorageError
             The root cannot be written to. The log is as it was.
 
         Notes
         -----
-        Requests, apart from following and sealing: of Delta 1 LIST and 1 conditional PUT for each topic, and 1 conditional PUT; 1 in 50 versions has a checkpoint, which needs 5 more.
-        Of Iceberg 1 LIST, 3 conditional PUTs and 1 PUT for each topic with new files, and 1 conditional PUT.
+        Requests, apart from following and sealing: of Delta 1 LIST and 1 conditional PUT for each topic, and
+        1 conditional PUT; 1 in 50 versions has a checkpoint, which needs 5 more. Of Iceberg 1 LIST, 3
+        conditional PUTs and 1 PUT for each topic with new files, and 1 conditional PUT.
         """
         from txnformat.admin.publishing.call import publish
 
@@ -1005,14 +1078,16 @@ class TxnLog(LogReads):
         topic : str, optional
             The only topic to show; by default all, up to 200 partitions.
         version_as_of, timestamp_as_of
-            The entry to end with, as of :meth:`read`; by default the newest. Older states can be told while the entries and snapshots that tell them are stored.
+            The entry to end with, as of :meth:`read`; by default the newest. Older states can be told while
+            the entries and snapshots that tell them are stored.
         entries : int
             Most entries of the window, 1 to 20,000.
 
         Returns
         -------
         Timeline
-            With ``to_json()``, ``to_html()`` and ``save(path)``; in Databricks ``displayHTML(timeline.to_html())``.
+            With ``to_json()``, ``to_html()`` and ``save(path)``; in Databricks
+            ``displayHTML(timeline.to_html())``.
 
         Raises
         ------
@@ -1023,7 +1098,8 @@ class TxnLog(LogReads):
 
         Notes
         -----
-        Requests: 2 LISTs, a snapshot, and the entries from there on: 1 GET each, or 1 per hundred where there are bundles.
+        Requests: 2 LISTs, a snapshot, and the entries from there on: 1 GET each, or 1 per hundred where there
+        are bundles.
         """
         from txnformat.looking.timeline import look  # only those who look need it
 
@@ -1037,7 +1113,10 @@ class TxnLog(LogReads):
         )
 
     def metrics(self) -> LogMetrics:
-        """Return measures of the log as it is now, and of this process's commits. Requests: 1 GET when nothing is new."""
+        """Return measures of the log as it is now, and of this process's commits.
+
+        Requests: 1 GET when nothing is new.
+        """
         from txnformat.admin.metrics import measure
 
         state = self.refresh()
@@ -1046,7 +1125,8 @@ class TxnLog(LogReads):
     def verify(self, *, deep: bool = False, progress: Progress | None = None) -> VerifyReport:
         """Derive everything again from the log's objects, and report all that differs; damage raises nothing.
 
-        ``TxnLog(store).verify()`` and :func:`txnformat.verify.log.verify_log` do it for a log that cannot be opened.
+        ``TxnLog(store).verify()`` and :func:`txnformat.verify.log.verify_log` do it for a log that cannot be
+        opened.
 
         Parameters
         ----------

@@ -56,27 +56,29 @@ class LogReads:
         Parameters
         ----------
         isolation : str
-            "read_committed" (default): up to the last stable offset, where the oldest open transaction begins.
-            "read_uncommitted": up to the log end, with open and aborted transactions. "snapshot": up to the log end
-            all that was committed by one entry, held back by nothing (docs/internals/spec.md, section 6).
+            "read_committed" (default): up to the last stable offset, where the oldest open transaction
+            begins. "read_uncommitted": up to the log end, with open and aborted transactions. "snapshot": up
+            to the log end all that was committed by one entry, held back by nothing (docs/internals/spec.md,
+            section 6).
         version_as_of : int, optional
             The entry of the snapshot; by default the newest. Implies "snapshot".
         timestamp_as_of : datetime, str or int, optional
-            Instead: the last entry at or before this time, which is UTC without a zone; ISO 8601 as text, ms since the
-            epoch as a number. Costs log2(entries) requests.
+            Instead: the last entry at or before this time, which is UTC without a zone; ISO 8601 as text, ms
+            since the epoch as a number. Costs log2(entries) requests.
         start, end : int or mapping of partition to int, optional
             First offset (inclusive) and end offset (exclusive).
         columns : sequence of str, optional
-            The topic's own columns and metadata columns (``_offset``, ``_partition``, …), in the wanted order. The
-            schema is that of now, also of an older version.
+            The topic's own columns and metadata columns (``_offset``, ``_partition``, …), in the wanted
+            order. The schema is that of now, also of an older version.
         partitions : sequence of int, optional
             Only these.
         where : str, optional
-            Only records for which this SQL condition is true, such as ``"amount > 5 AND _offset < 1000"``. It also
-            saves reading: extents and row groups in which it cannot be true are not fetched.
+            Only records for which this SQL condition is true, such as ``"amount > 5 AND _offset < 1000"``. It
+            also saves reading: extents and row groups in which it cannot be true are not fetched.
         end_expired : bool
-            First end the open transactions whose time is over, which hold the read back. That writes, only when there
-            are any; where it is not permitted, or fails, a warning is logged once and the read goes on.
+            First end the open transactions whose time is over, which hold the read back. That writes, only
+            when there are any; where it is not permitted, or fails, a warning is logged once and the read
+            goes on.
 
         Returns
         -------
@@ -120,8 +122,9 @@ class LogReads:
     ) -> LogDataset:
         """Return a ``pyarrow.dataset.Dataset`` of a topic as it is now: for DuckDB, Polars, pandas.
 
-        The parameters are those of :meth:`read`, but ``_partition`` is the only metadata column. Records written later are not in it. Row groups that ``start`` or ``end`` cuts are read at once, all others when it is
-        scanned, by pyarrow's own reader: only page checksums are verified.
+        The parameters are those of :meth:`read`, but ``_partition`` is the only metadata column. Records
+        written later are not in it. Row groups that ``start`` or ``end`` cuts are read at once, all others
+        when it is scanned, by pyarrow's own reader: only page checksums are verified.
 
         Raises
         ------
@@ -203,8 +206,8 @@ class LogReads:
 class LogSnapshot:
     """A log as of one entry: all topics at the same moment, each transaction whole or not at all.
 
-    Made by :meth:`TxnLog.snapshot`. It always gives the same: what is written, sealed or altered later does not change
-    it. Safe for use by many threads.
+    Made by :meth:`TxnLog.snapshot`. It always gives the same: what is written, sealed or altered later does
+    not change it. Safe for use by many threads.
 
     Parameters
     ----------
@@ -246,7 +249,10 @@ class LogSnapshot:
         partitions: Sequence[int] | None = None,
         where: str | None = None,
     ) -> pa.RecordBatchReader:
-        """Read a topic; parameters and errors are those of :meth:`TxnLog.read`. Its schema is that of when this was made."""
+        """Read a topic; parameters and errors are those of :meth:`TxnLog.read`.
+
+        Its schema is that of when this was made.
+        """
         committer = self._log.committer
 
         def planned(state: LogState) -> ReadPlan:

@@ -12,7 +12,9 @@ __all__ = ["changed", "now_of", "topic_named"]
 
 
 def topic_named(log: TxnLog, name: str, partition: int | None = None) -> TopicState:
-    """Return a topic. Requests: none when it is known, with that partition; else those of a refresh: either may be new.
+    """Return a topic.
+
+    Requests: none when it is known, with that partition; else those of a refresh: either may be new.
 
     Raises NotFoundError of kind ``unknown-topic``.
     """
@@ -25,7 +27,10 @@ def topic_named(log: TxnLog, name: str, partition: int | None = None) -> TopicSt
 
 
 def changed(log: TxnLog, topic: TopicState) -> TopicState | None:
-    """Return the topic that has the name of ``topic`` now; None: it has the columns and settings that are known. Requests: those of a refresh."""
+    """Return the topic that has the name of ``topic`` now; None: it has the columns and settings that are known.
+
+    Requests: those of a refresh.
+    """
     now = log.refresh().topic(topic.name)
     is_known = now.topic_id == topic.topic_id and now.schema.schema_id == topic.schema.schema_id
     return None if is_known and now.settings == topic.settings else now

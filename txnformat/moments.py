@@ -28,8 +28,8 @@ def as_moment_ms(value: Moment, name: str) -> int:
 def as_moment_us(value: Moment, name: str) -> int:
     """Return a time, which the caller calls ``name``, as microseconds since the epoch.
 
-    A datetime without a zone is UTC; text is ISO 8601, or ms since the epoch in digits; a number is ms since the epoch. Raises InvalidInputError
-    of kind ``invalid-timestamp``.
+    A datetime without a zone is UTC; text is ISO 8601, or ms since the epoch in digits; a number is ms since
+    the epoch. Raises InvalidInputError of kind ``invalid-timestamp``.
     """
     if type(value) is int:
         return value * 1_000
@@ -57,7 +57,8 @@ def as_moment_us(value: Moment, name: str) -> int:
 def iso_date(day: int) -> str:
     """Return a day, counted from 1970-01-01, in the proleptic Gregorian calendar.
 
-    Years outside of 0 to 9999 have a sign and at least six digits, as ISO 8601 writes them: ``+292277-01-09``.
+    Years outside of 0 to 9999 have a sign and at least six digits, as ISO 8601 writes them:
+    ``+292277-01-09``.
     """
     # Days since 0000-03-01: the day that a leap year adds is then the last of its year.
     era, day_of_era = divmod(day + 719_468, 146_097)

@@ -1,7 +1,8 @@
 """Regular expressions of users, matched in time that grows with the text alone. Pure.
 
-The engine is RE2, as pyarrow has it: it does not backtrack, so no expression and no name takes longer than their lengths
-allow (Python's own takes 25 s for ``(a+)+b`` and thirty letters). It knows neither look-around nor references to groups.
+The engine is RE2, as pyarrow has it: it does not backtrack, so no expression and no name takes longer than
+their lengths allow (Python's own takes 25 s for ``(a+)+b`` and thirty letters). It knows neither look-around
+nor references to groups.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Immutable values that change cheaply: what makes a pure fold affordable.
 
 A state shares all unchanged parts with the state before it. Appending to a plain tuple or array would copy it
-whole; sequences keep chunks whose sizes grow geometrically (a binary counter), so an append copies O(log n) rows
-on average and never touches what an older state can see. Mappings keep what has changed beside a large dict.
+whole; sequences keep chunks whose sizes grow geometrically (a binary counter), so an append copies O(log n)
+rows on average and never touches what an older state can see. Mappings keep what has changed beside a large
+dict.
 """
 
 from __future__ import annotations
@@ -148,9 +149,10 @@ class Members(AbstractSet[K]):
 class Map(Mapping[K, V]):
     """An immutable mapping with more items than a dict that is copied for each change; it has the order of a dict.
 
-    Most items are in a dict that never changes and that all versions share. Beside it are the items that have changed or come since, and the keys that have gone:
-    at most about twice as many as the square root of the number of items, then a new dict takes them in. A change of one item of n so costs O(sqrt(n)) on average, in steps that
-    are made in C; finding an item costs two or three look-ups.
+    Most items are in a dict that never changes and that all versions share. Beside it are the items that have
+    changed or come since, and the keys that have gone: at most about twice as many as the square root of the
+    number of items, then a new dict takes them in. A change of one item of n so costs O(sqrt(n)) on average,
+    in steps that are made in C; finding an item costs two or three look-ups.
 
     :func:`put`, :func:`update` and :func:`without` make maps of large dicts, and dicts of small maps.
     """
@@ -161,13 +163,15 @@ class Map(Mapping[K, V]):
         """Make a map of a mapping that never changes any more."""
         self._base = base
         self._order: tuple[K, ...] = tuple(base)
-        """Keys of the base in their order: the first one that is left is found without a look at those that are gone."""
+        """Keys of the base in their order: the first one that is left is found without a look at those that
+        are gone."""
         self._first = 0
         """Index of that key."""
         self._new: dict[K, V] = {}
         """Other values of items of the base, and items after it."""
         self._gone: dict[K, None] = {}
-        """Keys whose items in the base are gone; one that came again is in ``_new`` besides, and stands there."""
+        """Keys whose items in the base are gone; one that came again is in ``_new`` besides, and stands
+        there."""
         self._length = len(base)
 
     def __len__(self) -> int:
@@ -360,7 +364,10 @@ class Columns:
         return sum(int(np.count_nonzero(chunk[column] < end)) for chunk in self._parts())
 
     def drop(self, count: int) -> Columns:
-        """Return a table without the first ``count`` rows; O(rows that go) on average. It keeps at most twice the memory of its rows."""
+        """Return a table without the first ``count`` rows; O(rows that go) on average.
+
+        It keeps at most twice the memory of its rows.
+        """
         hidden, chunks = self._hidden, self._parts()
         while chunks and len(chunks[0]) <= count:
             count -= len(chunks[0])
@@ -404,8 +411,8 @@ class _Chunk(Generic[T]):
 class Vector(Generic[T]):
     """An immutable sequence of numbered values, appended to by making a new one.
 
-    Numbers are given in order, from 0, and never change. Values that nothing needs any more are dropped; their
-    numbers are not given again.
+    Numbers are given in order, from 0, and never change. Values that nothing needs any more are dropped;
+    their numbers are not given again.
     """
 
     __slots__ = ("_chunks", "_length", "end")
@@ -466,7 +473,9 @@ class Vector(Generic[T]):
         return None
 
     def first_of(self, keys: Collection[str]) -> str | None:
-        """Return the first of some keys that a value has up to the first ``@`` of its own, None if none has one. Only for values with a ``key``.
+        """Return the first of some keys that a value has up to the first ``@`` of its own, None if none has one.
+
+        Only for values with a ``key``.
 
         O(keys x log(values)), and on average O(log(values)) for each value that was added.
         """

@@ -1,14 +1,15 @@
 """Calls that no signal can cut: a library thread does the work, the caller's thread only waits for it.
 
-Python runs signal handlers in the main thread, between any two bytecodes, and a handler may raise: Ctrl-C, an alarm, the
-soft limit of a task queue, the interrupt of a notebook. No order of statements is safe against that. So whatever
-changes state runs as an *errand* on a thread of the library, which no handler ever interrupts, and the main
-thread waits. An interrupted wait leaves the errand running, and its answer stays in the errand: the next call asks it.
+Python runs signal handlers in the main thread, between any two bytecodes, and a handler may raise: Ctrl-C, an
+alarm, the soft limit of a task queue, the interrupt of a notebook. No order of statements is safe against
+that. So whatever changes state runs as an *errand* on a thread of the library, which no handler ever
+interrupts, and the main thread waits. An interrupted wait leaves the errand running, and its answer stays in
+the errand: the next call asks it.
 
 In every other thread an errand runs at once, in that thread. The hand-over costs about 10 microseconds.
 
-Rules of this module, for signals can strike here, too: the main thread holds no lock, ever; each of its steps is one
-assignment or one call of a C function, and each can be repeated.
+Rules of this module, for signals can strike here, too: the main thread holds no lock, ever; each of its steps
+is one assignment or one call of a C function, and each can be repeated.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ POLL_SECONDS = 0.25
 
 
 class Errand(Generic[T]):
-    """A function that runs at most once, and its answer. It sees the context variables of the thread that makes the errand."""
+    """A function that runs at most once, and its answer.
+
+    It sees the context variables of the thread that makes the errand.
+    """
 
     __slots__ = (
         "__weakref__",
@@ -62,7 +66,10 @@ class Errand(Generic[T]):
         """Whether it has run, or never will."""
 
     def perform(self) -> None:
-        """Run the function here, unless another thread has begun to. An exception of the function becomes the answer."""
+        """Run the function here, unless another thread has begun to.
+
+        An exception of the function becomes the answer.
+        """
         with self._claim:  # of two threads that were given it the second one comes when the first has ended
             if not self.is_ended:
                 self._perform()
@@ -96,7 +103,8 @@ class Errand(Generic[T]):
     def settle(self) -> bool:
         """Wait for the end if it has begun, else see that it never does; return whether it has run.
 
-        For an errand whose caller was interrupted, perhaps before it was handed over. Can be interrupted and repeated.
+        For an errand whose caller was interrupted, perhaps before it was handed over. Can be interrupted and
+        repeated.
         """
         self._is_cancelled = True
         self.run()
@@ -163,7 +171,8 @@ def is_interruptible() -> bool:
 def shielded(function: Callable[[], T]) -> T:
     """Run ``function`` where no signal handler can raise, and return what it returns.
 
-    An interrupt reaches the caller at once, and the function goes on without it: only for what may end unseen.
+    An interrupt reaches the caller at once, and the function goes on without it: only for what may end
+    unseen.
     """
     if get_ident() != _main:
         return function()
@@ -179,8 +188,10 @@ def _submit(errand: Errand[T]) -> None:
     worker = _worker
     if worker is None or worker.is_retired or not worker.is_at_work or worker.running() is not None:
         if worker is not None:
-            # It ends with what it does: an errand whose caller was interrupted. It is out of use before it is told so, for an
-            # errand behind the None would never be done, and an interrupt may leave it here as the newest worker.
+            # It ends with what it does: an errand whose caller was interrupted. It is out of use before it is
+            # told so, for an
+            # errand behind the None would never be done, and an interrupt may leave it here as the newest
+            # worker.
             worker.is_retired = True
             _retired[:] = [worker, *(one for one in _retired if one.running() is not None)]
             worker.errands.put(None)
@@ -190,7 +201,8 @@ def _submit(errand: Errand[T]) -> None:
         except RuntimeError:  # the interpreter ends, or there are too many threads
             errand.perform()
             return
-    # Noted before it is handed over: an interrupt between the two must not make a worker that is busy look idle.
+    # Noted before it is handed over: an interrupt between the two must not make a worker that is busy look
+    # idle.
     worker.newest = ref(errand)
     worker.errands.put(errand)
 

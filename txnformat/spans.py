@@ -1,6 +1,9 @@
-"""Spans of what a log does, for programs that trace it. While no tracer is set, a span is one comparison, and nothing is imported.
+"""Spans of what a log does, for programs that trace it.
 
-``txnlog.otel`` sets one. Attributes are plain values under plain names; the tracer gives them the names of its conventions.
+While no tracer is set, a span is one comparison, and nothing is imported.
+
+``txnlog.otel`` sets one. Attributes are plain values under plain names; the tracer gives them the names of
+its conventions.
 """
 
 from __future__ import annotations
@@ -29,7 +32,10 @@ B = TypeVar("B", bound=Batch)
 
 
 class Span(Protocol):
-    """One piece of work, from ``__enter__`` to ``__exit__``. False while nothing is traced: its attributes need not be computed."""
+    """One piece of work, from ``__enter__`` to ``__exit__``.
+
+    False while nothing is traced: its attributes need not be computed.
+    """
 
     def __bool__(self) -> bool: ...
 
@@ -103,8 +109,8 @@ def set_tracer(tracer: Tracer | None) -> None:
 def span(name: str, /, *, is_current: bool = True, parent: str | None = None, **attributes: Any) -> Span:
     """Return the span of a piece of work: ``with span("seal", log=url): …``.
 
-    ``is_current`` is False for work that is suspended between its steps, as a generator is. ``parent``: a span of another process (:func:`here`), for
-    work that has none in this one.
+    ``is_current`` is False for work that is suspended between its steps, as a generator is. ``parent``: a
+    span of another process (:func:`here`), for work that has none in this one.
     """
     tracer = _tracer
     return _NOTHING if tracer is None else tracer.span(name, attributes, is_current=is_current, parent=parent)

@@ -75,7 +75,8 @@ class IsolationLevel(StrEnum):
     READ_UNCOMMITTED = "read_uncommitted"
     """Up to the log end, open and aborted transactions included."""
     SNAPSHOT = "snapshot"
-    """All that one entry and those before it committed, over all topics and partitions; also above the last stable offset."""
+    """All that one entry and those before it committed, over all topics and partitions; also above the last
+    stable offset."""
 
 
 class Outcome(StrEnum):
@@ -111,7 +112,8 @@ class SegmentListRecord(ObjectRecord, frozen=True, gc=False, omit_defaults=True)
     rows: Count = 0
     """Parts of partitions that it describes; 0: its writer did not say."""
     leaves: Annotated[int, Meta(ge=0, le=LEAVES_MAX)] = 0
-    """Objects that it is divided into, by topic and partition; 0: it is not divided, and has the rows itself."""
+    """Objects that it is divided into, by topic and partition; 0: it is not divided, and has the rows itself.
+    """
 
 
 class FileRecord(Struct, frozen=True, gc=False, omit_defaults=True):

@@ -2,10 +2,11 @@
 
 It adds to :meth:`txnformat.log.TxnLog.read`, which shows chunks as the records they are:
 
-* A record stands where its last chunk does. So ranges of offsets that follow each other give each record exactly once,
-  whole, wherever they cut a value: chunks before the range are looked up, a value that ends behind it is of the next.
-* A value is held in memory while it is small; of a large one only the place is, and its pieces are read when they are
-  asked for.
+* A record stands where its last chunk does. So ranges of offsets that follow each other give each record
+  exactly once, whole, wherever they cut a value: chunks before the range are looked up, a value that ends
+  behind it is of the next.
+* A value is held in memory while it is small; of a large one only the place is, and its pieces are read when
+  they are asked for.
 
 Rules: docs/internals/spec.md, section 6.8.
 """

@@ -1,10 +1,11 @@
 """The names that users import, and the command ``txnlog``.
 
-``__init__.pyi`` lists the names, for type checkers and for this module, which loads each when it is first used: most need
-pyarrow, and ``txnlog --help`` answers at once. Start reading in the module that the list gives for a name.
-``cli`` is the command; it does nothing that the library cannot.
+``__init__.pyi`` lists the names, for type checkers and for this module, which loads each when it is first
+used: most need pyarrow, and ``txnlog --help`` answers at once. Start reading in the module that the list
+gives for a name. ``cli`` is the command; it does nothing that the library cannot.
 
-May import: ``spark_datasource``, ``writers`` and ``txnformat``; ``spark_datasource`` only when one of its names is used.
+May import: ``spark_datasource``, ``writers`` and ``txnformat``; ``spark_datasource`` only when one of its
+names is used.
 """
 
 import ast

@@ -1,7 +1,8 @@
 """Parquet and Arrow files of others, read by another process: a file that is made for it, or damaged, ends only that one.
 
-Run as ``python -m txnlog.foreign_files parquet`` it reads the file on stdin and answers on stdout: the number of rows in a line, then
-the rows as an Arrow stream; with ``arrow`` only the schema. An error is told on stderr, with exit status 3.
+Run as ``python -m txnlog.foreign_files parquet`` it reads the file on stdin and answers on stdout: the number
+of rows in a line, then the rows as an Arrow stream; with ``arrow`` only the schema. An error is told on
+stderr, with exit status 3.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ def foreign_arrow_schema(file: IO[bytes]) -> pa.Schema:
 def open_foreign(file: IO[bytes], hint: str | None = HINT) -> Iterator[ForeignFile]:
     """Give a Parquet file's rows, batch by batch.
 
-    ``file``: at its beginning; what has no place to seek is copied to a temporary file first. ``hint``: of the error. Raises
-    InvalidInputError of kind ``invalid-file``: also while rows are taken.
+    ``file``: at its beginning; what has no place to seek is copied to a temporary file first. ``hint``: of
+    the error. Raises InvalidInputError of kind ``invalid-file``: also while rows are taken.
     """
     with _opened(file, "parquet", hint) as found:
         yield found

@@ -1,6 +1,7 @@
 """The instrumentor that ``opentelemetry-instrument`` finds by the entry point of setup.cfg, and calls: programs are traced without a line of code.
 
-It imports nothing of txnlog but what spans need: this runs at the beginning of every process of Python, also of those that never use a log.
+It imports nothing of txnlog but what spans need: this runs at the beginning of every process of Python, also
+of those that never use a log.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ __all__ = ["TxnLogInstrumentor"]
 class TxnLogInstrumentor(BaseInstrumentor):  # type: ignore[misc]
     """:func:`txnlog.otel.instrument` in the form of OpenTelemetry's instrumentations.
 
-    ``TxnLogInstrumentor().instrument(tracer_provider=…, meter_provider=…)``; without them the global providers.
+    ``TxnLogInstrumentor().instrument(tracer_provider=…, meter_provider=…)``; without them the global
+    providers.
     """
 
     def instrumentation_dependencies(self) -> Collection[str]:

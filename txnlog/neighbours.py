@@ -16,7 +16,8 @@ def check_neighbours(own: str) -> None:
     Parameters
     ----------
     own : str
-        The directory of this package: the others stand beside it, in a checkout, in ``site-packages`` and in a zip file.
+        The directory of this package: the others stand beside it, in a checkout, in ``site-packages`` and in
+        a zip file.
     """
     for name in NEIGHBOURS:
         expected = path.join(path.dirname(own), name)  # noqa: PTH118, PTH120  # pathlib takes milliseconds of each import

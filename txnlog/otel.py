@@ -1,11 +1,14 @@
 """OpenTelemetry: spans and durations of what logs do in this process, and the measures of a log as metrics.
 
-Nothing of it happens, and nothing is imported, before :func:`instrument` or :func:`observe` is called, or ``opentelemetry-instrument`` calls the first
-(:mod:`txnlog.instrumentor`). ``pip install 'txnlog[otel]'``; exporters are the program's own.
+Nothing of it happens, and nothing is imported, before :func:`instrument` or :func:`observe` is called, or
+``opentelemetry-instrument`` calls the first (:mod:`txnlog.instrumentor`). ``pip install 'txnlog[otel]'``;
+exporters are the program's own.
 
-The module is light: what instruments a program imports it at the beginning of every process, also where Spark forks its workers.
+The module is light: what instruments a program imports it at the beginning of every process, also where Spark
+forks its workers.
 
-Names follow OpenTelemetry's conventions for messaging (https://opentelemetry.io/docs/specs/semconv/messaging/) where these have one: ``messaging.system`` is
+Names follow OpenTelemetry's conventions for messaging
+(https://opentelemetry.io/docs/specs/semconv/messaging/) where these have one: ``messaging.system`` is
 ``txnlog``, a commit of records is a ``send``, a read a ``receive``; all else begins with ``txnlog.``.
 """
 
@@ -91,8 +94,9 @@ def instrument(
 
     Notes
     -----
-    Calls that wait in one group are committed by one of them: its span has the attempts. Called again, it replaces what was set before. Spark's
-    workers are processes of their own, and trace what they are instrumented for: ``opentelemetry-instrument`` does it (docs/operate.md).
+    Calls that wait in one group are committed by one of them: its span has the attempts. Called again, it
+    replaces what was set before. Spark's workers are processes of their own, and trace what they are
+    instrumented for: ``opentelemetry-instrument`` does it (docs/operate.md).
     """
     meter = metrics.get_meter(SYSTEM, __version__, meter_provider)
     duration = meter.create_histogram(
@@ -143,7 +147,8 @@ class _Tracer:
             context.detach(token)
 
     def flush(self, seconds: float, *, is_last: bool) -> None:
-        # A provider's own flush waits as long as its exporter tries. One that still waits is left alone: a collector that does not answer holds
+        # A provider's own flush waits as long as its exporter tries. One that still waits is left alone: a
+        # collector that does not answer holds
         # up one call, and not every one.
         if not (is_last or self.has_ended) or (self._flushing is not None and self._flushing.is_alive()):
             return
@@ -281,8 +286,9 @@ def observe(log: TxnLog, meter_provider: MeterProvider | None = None) -> None:
 
     Notes
     -----
-    The names are those of ``log.metrics().to_prometheus()`` with dots: ``txnlog.partition.records`` (docs/operate.md). A collection costs one GET when nothing is
-    new. A summary becomes two counters, ``….sum`` and ``….count``. A collection that fails gives nothing, and the next one tries again.
+    The names are those of ``log.metrics().to_prometheus()`` with dots: ``txnlog.partition.records``
+    (docs/operate.md). A collection costs one GET when nothing is new. A summary becomes two counters,
+    ``….sum`` and ``….count``. A collection that fails gives nothing, and the next one tries again.
     """
     from txnformat.log import check_log
 

@@ -1,6 +1,7 @@
 """Tables that a log has published, opened by other engines at the versions of one publication; see docs/engines.md.
 
-Joined at these versions, every transaction is in all of its tables, or in none. The newest versions of two tables may be of different publications.
+Joined at these versions, every transaction is in all of its tables, or in none. The newest versions of two
+tables may be of different publications.
 """
 
 from __future__ import annotations
@@ -117,7 +118,8 @@ def spark_tables(
 ) -> dict[str, DataFrame]:
     """Open the tables of one publication in Spark, by Delta's or Iceberg's own source.
 
-    No data is read. Programs that have txnlog read topics without a publication: :func:`txnlog.spark.read_tables`.
+    No data is read. Programs that have txnlog read topics without a publication:
+    :func:`txnlog.spark.read_tables`.
 
     Parameters
     ----------
@@ -140,7 +142,8 @@ def spark_tables(
     NotFoundError
         Kind ``not-published``.
     InvalidInputError
-        Kind ``unknown-view-format``, ``not-a-log``; ``missing-runtime``: this Spark has no source for the format.
+        Kind ``unknown-view-format``, ``not-a-log``; ``missing-runtime``: this Spark has no source for the
+        format.
     """
     found = _tables(log, entry, format, "spark_tables")
     if format == "iceberg":

@@ -28,7 +28,10 @@ def commit(producer: Producer) -> None:
 
 
 def abort(producer: Producer) -> None:
-    """Give up what the round has sent, as far as that is possible. The producer's close does the rest. The caller raises the first error."""
+    """Give up what the round has sent, as far as that is possible.
+
+    The producer's close does the rest. The caller raises the first error.
+    """
     try:
         producer.abort()
     except Exception as error:  # noqa: BLE001 - the error that led here is the caller's

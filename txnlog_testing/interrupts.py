@@ -1,6 +1,7 @@
 """Raises an exception at any point of a call at which CPython can run a signal handler, one point at a time.
 
-A call is run once under :func:`record`, which lists its points; then again and again under :func:`interrupt`, each
+A call is run once under :func:`record`, which lists its points; then again and again under :func:`interrupt`,
+each
 time with another point and everything else anew. The test then compares the answer to the caller with the effect::
 
     with record() as points:
@@ -26,13 +27,15 @@ version                     eval breaker                                        
                             block (python/cpython#148874)                          ``YIELD_FROM``
 ==========================  =====================================================  =================================
 
-A plain Python function is entered without leaving the interpreter's loop: its ``RESUME`` looks, the ``CALL`` that
-entered it does not look again when it returns. :class:`PointKind` says how each of these is raised at. Points lie in
-the frames of the project's packages, and in those of the standard library's Python code that they wait in; code of other
-packages in between is passed over. A point is named by its place in the bytecode and by the how-manieth time the call
-comes there, so that the run that is interrupted need not be traced in whole.
+A plain Python function is entered without leaving the interpreter's loop: its ``RESUME`` looks, the ``CALL``
+that entered it does not look again when it returns. :class:`PointKind` says how each of these is raised at.
+Points lie in the frames of the project's packages, and in those of the standard library's Python code that
+they wait in; code of other packages in between is passed over. A point is named by its place in the bytecode
+and by the how-manieth time the call comes there, so that the run that is interrupted need not be traced in
+whole.
 
-CPython 3.14 has a point between a ``with`` statement's ``__enter__`` and its block that 3.11 lacks: it is not here, since on 3.14 it is a ``CALL`` like others.
+CPython 3.14 has a point between a ``with`` statement's ``__enter__`` and its block that 3.11 lacks: it is not
+here, since on 3.14 it is a ``CALL`` like others.
 """
 
 from __future__ import annotations
@@ -105,7 +108,8 @@ class PointKind(StrEnum):
     RETURNED = "returned"
     """A function written in C has returned; its value is lost."""
     WAITING = "waiting"
-    """A function written in C that waits, or makes a system call, handles the signal itself and has done nothing."""
+    """A function written in C that waits, or makes a system call, handles the signal itself and has done
+    nothing."""
     MADE = "made"
     """A ``CALL`` of a class, or of another object that is no function, has returned."""
     JUMP = "jump"
@@ -296,7 +300,9 @@ class record:  # used as a function; contextlib's frames would be among the poin
 
 
 class interrupt:  # used as a function
-    """Raise ``error()`` when the block comes to a point; only once. It passes through this as through all else.
+    """Raise ``error()`` when the block comes to a point; only once.
+
+    It passes through this as through all else.
 
     Parameters
     ----------
@@ -361,8 +367,9 @@ def interrupted_at_each(
 ) -> Iterator[tuple[T, Point]]:
     """Yield, for each point, an object whose call was interrupted there.
 
-    How often a thread looks while it waits for another one depends on the machine: a point that a call does not come to is
-    tried five times, and then passed over. AssertionError: more than a tenth of the points were passed over.
+    How often a thread looks while it waits for another one depends on the machine: a point that a call does
+    not come to is tried five times, and then passed over. AssertionError: more than a tenth of the points
+    were passed over.
 
     Parameters
     ----------

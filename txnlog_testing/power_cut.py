@@ -1,11 +1,13 @@
 """A disk whose power can be cut: what POSIX promises of names and bytes, and nothing more.
 
-Processes work on a real directory through :class:`CutPosix`, which notes every system call of theirs that changes
-something. At any moment :meth:`Disk.survivors` says which trees a machine may find that starts again then:
+Processes work on a real directory through :class:`CutPosix`, which notes every system call of theirs that
+changes something. At any moment :meth:`Disk.survivors` says which trees a machine may find that starts again
+then:
 
 * of a file, the bytes that were there when it was last synced; else none of them, half, or all;
-* of a directory, the names that were there when it was last synced, and of the changes since then **any** subset, in
-  their order. File systems with a journal keep beginnings only; the protocol does not ask for that.
+* of a directory, the names that were there when it was last synced, and of the changes since then **any**
+  subset, in their order. File systems with a journal keep beginnings only; the protocol does not ask for
+  that.
 * A rename is one change. Entries of a directory whose own name is lost are lost with it.
 
 Temporary names are left out, as nothing looks at them. The calls that sync do nothing to the real disk.
@@ -31,14 +33,18 @@ from txnformat.store.posix import Posix
 __all__ = ["CutPosix", "Disk", "ProcessDied", "Survivor"]
 
 ALL_SUBSETS_MAX = 7
-"""Pending changes of which every subset is tried; of more: none, all, each alone, each missing, and some at random."""
+"""Pending changes of which every subset is tried; of more: none, all, each alone, each missing, and some at
+random."""
 RANDOM_SUBSETS = 32
 TORN_MAX = 2
 """Unsynced files of which every combination is tried; of more: all, and each alone."""
 
 
 class ProcessDied(BaseException):
-    """The process ended before this system call: what ``kill -9`` does. No ``except Exception`` may survive it."""
+    """The process ended before this system call: what ``kill -9`` does.
+
+    No ``except Exception`` may survive it.
+    """
 
 
 @dataclass(eq=False)
@@ -268,7 +274,10 @@ class CutPosix(Posix):
         return self._left == 0
 
     def die_before(self, calls: int | None) -> None:
-        """Never make the n-th system call from now (from 1): it and every later one raise ProcessDied. None: live on."""
+        """Never make the n-th system call from now (from 1): it and every later one raise ProcessDied.
+
+        None: live on.
+        """
         self._left = calls
 
     def _begin(self, call: str) -> None:

@@ -1,8 +1,8 @@
 """Hypothesis strategies: random histories of a log, as commands that any state gives a meaning to.
 
-A command is a few plain numbers. :class:`Clients` turns it into an intent with what the clients of a log know at that
-moment, so that most commands are valid, and the rest are the mistakes that real clients make: repeats, gaps, forks,
-stale identities.
+A command is a few plain numbers. :class:`Clients` turns it into an intent with what the clients of a log know
+at that moment, so that most commands are valid, and the rest are the mistakes that real clients make:
+repeats, gaps, forks, stale identities.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A temporary directory for a program and all that it starts, so that nothing stays in the machine's own one.
 
-A JVM that is killed leaves native libraries, sockets and the artifacts of its sessions where ``java.io.tmpdir`` says.
+A JVM that is killed leaves native libraries, sockets and the artifacts of its sessions where
+``java.io.tmpdir`` says.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ __all__ = ["own_temporary_directory"]
 PREFIX = "tx-"
 """Short: paths of sockets below it have at most 103 bytes on macOS."""
 LOCK = "txnlog.lock"
-"""Held for as long as the program lives. The directory of a program that was killed is known by a lock that is free."""
+"""Held for as long as the program lives. The directory of a program that was killed is known by a lock that
+is free."""
 SECONDS_MAX = 10
 """How long processes that are about to end may go on writing there."""
 
@@ -28,8 +30,8 @@ SECONDS_MAX = 10
 def own_temporary_directory() -> Iterator[Path]:
     """Make a temporary directory, let this process and all that it starts use it, and remove it at the end.
 
-    Python takes it from ``TMPDIR``, and the drivers of Spark from ``SPARK_SUBMIT_OPTS``. Directories of programs that were killed
-    are removed first.
+    Python takes it from ``TMPDIR``, and the drivers of Spark from ``SPARK_SUBMIT_OPTS``. Directories of
+    programs that were killed are removed first.
     """
     machine = Path(tempfile.gettempdir())
     _sweep(machine)

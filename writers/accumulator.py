@@ -1,8 +1,9 @@
 """Records on their way to files, by topic and partition, in the order in which they were sent. No IO.
 
-A send has two steps. ``prepare`` checks the data and brings it to the topic's schema; whatever is wrong is raised
-here, and nothing is kept or changed, so any thread may call it at any time. ``accept`` chooses partitions and keeps the
-records. In between the caller makes room, or leaves what is prepared in an :class:`Inbox`.
+A send has two steps. ``prepare`` checks the data and brings it to the topic's schema; whatever is wrong is
+raised here, and nothing is kept or changed, so any thread may call it at any time. ``accept`` chooses
+partitions and keeps the records. In between the caller makes room, or leaves what is prepared in an
+:class:`Inbox`.
 """
 
 from __future__ import annotations
@@ -64,9 +65,9 @@ class Prepared(NamedTuple):
 class Inbox:
     """Sends that were handed over, and that no call has taken in yet.
 
-    A send appends to ``items`` in one step of the interpreter, without a lock, and then looks whether the inbox is still in
-    use. If it is, the call that takes it out of use finds the record. If not, the sender asks under the lock whether the
-    record was found.
+    A send appends to ``items`` in one step of the interpreter, without a lock, and then looks whether the
+    inbox is still in use. If it is, the call that takes it out of use finds the record. If not, the sender
+    asks under the lock whether the record was found.
     """
 
     __slots__ = ("items", "size", "taken")
@@ -134,10 +135,10 @@ class _Turn:
 class Accumulator:
     """Holds records by (topic, partition).
 
-    Records without a key go to one partition until its batch is full or leaves; then it is the next one's turn. The
-    first partition of a topic is random: else producers that send little would fill partition 0. ``batch_bytes``:
-    Arrow bytes from which a partition is listed in :attr:`full`. ``uniform``: returns a float in [0, 1): where the
-    turn of a topic begins.
+    Records without a key go to one partition until its batch is full or leaves; then it is the next one's
+    turn. The first partition of a topic is random: else producers that send little would fill partition 0.
+    ``batch_bytes``: Arrow bytes from which a partition is listed in :attr:`full`. ``uniform``: returns a
+    float in [0, 1): where the turn of a topic begins.
     """
 
     def __init__(self, batch_bytes: int, uniform: Callable[[], float]) -> None:
@@ -167,8 +168,9 @@ class Accumulator:
     def prepare(self, topic: TopicState, data: Any, partition: int | None) -> Prepared:
         """Return the data of a send, checked; nothing is kept or changed. Safe in every thread.
 
-        ``partition``: None: by the key columns; without a key, the one whose turn it is. Raises NotFoundError of kind
-        ``unknown-partition``; InvalidInputError of kind ``schema-mismatch``: every difference; of kind ``null-key``.
+        ``partition``: None: by the key columns; without a key, the one whose turn it is. Raises NotFoundError
+        of kind ``unknown-partition``; InvalidInputError of kind ``schema-mismatch``: every difference; of
+        kind ``null-key``.
         """
         if partition is not None:
             check_partition(topic, partition)
@@ -185,7 +187,10 @@ class Accumulator:
     def prepare_again(
         self, topic: TopicState, table: pa.Table, schema_id: int, partition: int | None
     ) -> Prepared:
-        """Return records that were taken in already as the topic is now: what it refuses by now stays. ``schema_id``: the version that they have; a column of it that was dropped goes."""
+        """Return records that were taken in already as the topic is now: what it refuses by now stays.
+
+        ``schema_id``: the version that they have; a column of it that was dropped goes.
+        """
         if schema_id != topic.schema.schema_id:
             table = topic.schema.carried(table, schema_id)
         return self._conformed(topic, table, partition)

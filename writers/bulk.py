@@ -1,6 +1,7 @@
 """One append without a producer, of any size, in one entry: all of it is in the log, or none.
 
-Records go to segment files as they arrive, which no reader sees; the entry that names them is the only step that does.
+Records go to segment files as they arrive, which no reader sees; the entry that names them is the only step
+that does.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class BulkAppend:
     """Collects records of any number of topics, and appends them at once. One call at a time, in one process.
 
     Not idempotent over processes: a program that runs again appends again. To append
-    once, open a :class:`~writers.producer.Producer` with a transactional id. ``settings``: only the sizes count.
+    once, open a :class:`~writers.producer.Producer` with a transactional id. ``settings``: only the sizes
+    count.
     """
 
     def __init__(self, log: TxnLog, settings: ProducerSettings | None = None) -> None:
@@ -63,9 +65,9 @@ class BulkAppend:
         """Take in records; as :meth:`writers.producer.Producer.send`, of which this takes ``data``.
 
         Raises NotFoundError, InvalidInputError, StorageError: nothing of this send was kept;
-        InvalidTransactionStateError of kind ``abort-required``: records were lost with a file that failed, or a send
-        was interrupted. Kind ``producer-closed``. Kind ``commit-undecided``: the outcome of the last commit is
-        unknown.
+        InvalidTransactionStateError of kind ``abort-required``: records were lost with a file that failed, or
+        a send was interrupted. Kind ``producer-closed``. Kind ``commit-undecided``: the outcome of the last
+        commit is unknown.
         """
         self._do("send", lambda: self._send(topic, data, partition))
 
@@ -98,8 +100,9 @@ class BulkAppend:
     def commit(self) -> CommitInfo:
         """Append everything. Requests: 1 PUT per file and 1 entry; none when nothing was sent.
 
-        Raises StorageError, ConflictError: nothing was appended; commit again, or close; UploadExpiredError: nothing was
-        appended, and the records have to be sent to another bulk append; CommitStateUnknownError: commit again: it is never appended twice. So may be one that was interrupted.
+        Raises StorageError, ConflictError: nothing was appended; commit again, or close; UploadExpiredError:
+        nothing was appended, and the records have to be sent to another bulk append; CommitStateUnknownError:
+        commit again: it is never appended twice. So may be one that was interrupted.
         """
         return self._do("commit", self._commit)
 

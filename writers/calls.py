@@ -1,8 +1,8 @@
 """Calls of one object, from which an interrupt can cut off the caller, but nothing else.
 
-A call runs as an :class:`~txnformat.shield.Errand` under the object's lock. It is noted before it is handed over and
-forgotten as the very last step, so a call that is still noted when the same thread calls again was interrupted: it has
-gone on without its caller, and its answer is there to be asked for.
+A call runs as an :class:`~txnformat.shield.Errand` under the object's lock. It is noted before it is handed
+over and forgotten as the very last step, so a call that is still noted when the same thread calls again was
+interrupted: it has gone on without its caller, and its answer is there to be asked for.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class _Noted(NamedTuple):
 class Calls:
     """Runs the calls of one object. Safe for use by many threads.
 
-    ``lock``: held while a call runs. ``unrepeatable``: names of calls that take something: the same call again means
-    the same again. Every other call that was interrupted is answered when it is repeated; what it was given belongs
-    into its name.
+    ``lock``: held while a call runs. ``unrepeatable``: names of calls that take something: the same call
+    again means the same again. Every other call that was interrupted is answered when it is repeated; what it
+    was given belongs into its name.
     """
 
     def __init__(self, lock: OwnLock, unrepeatable: Collection[str] = ()) -> None:
@@ -102,7 +102,10 @@ class Calls:
         return get_ident() in self._noted
 
     def interrupted(self) -> Interrupted | None:
-        """Wait until the interrupted call has ended, and return it; None: there is none. It stays noted; repeatable."""
+        """Wait until the interrupted call has ended, and return it; None: there is none.
+
+        It stays noted; repeatable.
+        """
         me = get_ident()
         while (noted := self._noted.get(me)) is not None:
             errand = noted.errand

@@ -45,9 +45,10 @@ class LargeValue(NamedTuple):
 def large_value(record: dict[str, Any], settings: ProducerSettings) -> LargeValue | None:
     """Return the record's value as a large one; None when it is small.
 
-    A small value that is a file is read into the record. Of a large one not more is read here than tells that it is.
-    Raises InvalidInputError of kind ``invalid-value``: the file is not a binary one; InvalidTransactionStateError of
-    kind ``chunks-need-transaction``: a large value outside a transaction could be torn.
+    A small value that is a file is read into the record. Of a large one not more is read here than tells that
+    it is. Raises InvalidInputError of kind ``invalid-value``: the file is not a binary one;
+    InvalidTransactionStateError of kind ``chunks-need-transaction``: a large value outside a transaction
+    could be torn.
     """
     value, limit = record["value"], settings.chunk_bytes
     if callable(getattr(value, "read", None)):

@@ -5,8 +5,9 @@
     producer              ends the transaction, with positions, acknowledgements and the   1 entry
                           application's version
 
-The others take their sequence numbers from the log's state, one after another, each once (``Write.follows``). The producer
-learns there what they staged (:meth:`JobProducer.delegated`): it neither takes the transaction for empty nor gives a number twice.
+The others take their sequence numbers from the log's state, one after another, each once (``Write.follows``).
+The producer learns there what they staged (:meth:`JobProducer.delegated`): it neither takes the transaction
+for empty nor gives a number twice.
 """
 
 from __future__ import annotations
@@ -42,14 +43,18 @@ class Delegation(NamedTuple):
 
     producer: ProducerRef
     follows: int
-    """The transaction's last entry so far: if the log has a later one, the other process has staged already."""
+    """The transaction's last entry so far: if the log has a later one, the other process has staged already.
+    """
 
 
 class _JobSession(Session):
     """A session whose transaction also holds the stages of other processes."""
 
     def delegate(self) -> tuple[Delegation, Standing]:
-        """Let others stage: until :meth:`take_back` only an abort is legal. Also returns the standing before."""
+        """Let others stage: until :meth:`take_back` only an abort is legal.
+
+        Also returns the standing before.
+        """
         if self._staging or self.at.unsettled is not None:
             self.flush(Call.FLUSH)
         before = self.at
@@ -140,12 +145,12 @@ class JobProducer(Producer):
     def delegated(self) -> Iterator[Delegation]:
         """Let another process stage in the open transaction while the block runs, in one entry.
 
-        Yields the identity for the stage, and the entry that it must follow: so it lands once, even if the other
-        process starts twice. Records that were sent before are staged first: they come first in their partitions.
-        If the block raises, or the stage cannot be looked up, the transaction can only be aborted. Requests: 1 GET
-        when nothing was staged, else 1 for each entry since; and a flush when records wait. Raises
-        InvalidTransactionStateError: no transaction is open; ProducerFencedError, TransactionTimedOutError: the
-        transaction was ended by another client.
+        Yields the identity for the stage, and the entry that it must follow: so it lands once, even if the
+        other process starts twice. Records that were sent before are staged first: they come first in their
+        partitions. If the block raises, or the stage cannot be looked up, the transaction can only be
+        aborted. Requests: 1 GET when nothing was staged, else 1 for each entry since; and a flush when
+        records wait. Raises InvalidTransactionStateError: no transaction is open; ProducerFencedError,
+        TransactionTimedOutError: the transaction was ended by another client.
         """
         delegation, before = self._do(Call.DELEGATE, self._job.delegate)
         try:
@@ -154,19 +159,20 @@ class JobProducer(Producer):
             refusal = error
             self._do(Call.TAKE_BACK, lambda: self._job.note_refusal(refusal))
             raise
-        # A block that was left by an exception leaves a transaction that can only be aborted: what was done in it, or
+        # A block that was left by an exception leaves a transaction that can only be aborted: what was done
+        # in it, or
         # still is, is not known.
         self._do(Call.TAKE_BACK, lambda: self._job.take_back(before))
 
     def commit_version(self, app: AppRef) -> tuple[CommitInfo, bool]:
         """Commit the transaction together with an application's version, in one entry.
 
-        Returns what the entry did, and whether it is this transaction's: if another run has committed the version,
-        this transaction is aborted, in one more entry unless a newer instance has done so. If nothing was sent, staged
-        or to be committed, the entry holds the version only. Raises StaleAppVersionError: the log holds a later
-        version. Nothing was committed; abort; CommitStateUnknownError: repeat the call. An abort instead settles what
-        becomes of the records; a version without any may have landed; TxnLogError: as for
-        :meth:`~writers.producer.Producer.commit`.
+        Returns what the entry did, and whether it is this transaction's: if another run has committed the
+        version, this transaction is aborted, in one more entry unless a newer instance has done so. If
+        nothing was sent, staged or to be committed, the entry holds the version only. Raises
+        StaleAppVersionError: the log holds a later version. Nothing was committed; abort;
+        CommitStateUnknownError: repeat the call. An abort instead settles what becomes of the records; a
+        version without any may have landed; TxnLogError: as for :meth:`~writers.producer.Producer.commit`.
         """
         result, is_own = self._do(
             Call.COMMIT, lambda: self._job.commit_version(app), name=f"{_COMMIT_VERSION} {app}"

@@ -12,7 +12,10 @@ __all__ = ["OwnLock"]
 
 
 class OwnLock:
-    """A re-entrant lock that a forked child cannot take. ``what``: its owner, for the error, such as "producer"."""
+    """A re-entrant lock that a forked child cannot take.
+
+    ``what``: its owner, for the error, such as "producer".
+    """
 
     def __init__(self, what: str) -> None:
         self._what = what

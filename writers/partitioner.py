@@ -5,7 +5,8 @@ The same key gets the same partition as in Kafka: ``toPositive(murmur2(key bytes
 :mod:`txnformat.columns.key_bytes`. A null in a single key column is no key at all: such
 records go to the partition whose turn it is, as a null key does in Kafka.
 
-Pure: the turn is the caller's state. It begins at a random partition, and moves on when a batch is full or written.
+Pure: the turn is the caller's state. It begins at a random partition, and moves on when a batch is full or
+written.
 """
 
 from __future__ import annotations
@@ -55,8 +56,9 @@ def assign_partitions(
 ) -> tuple[npt.NDArray[np.int32], int]:
     """Return the partition of every record of a batch, by key, else the whole batch's turn; and whose turn it is next.
 
-    ``columns``: the key columns in the topic's order, of equal length. ``turn``: the partition whose turn it is, from the
-    batch before (a random one at first; taken modulo ``num_partitions``). It passes on when a record had no key.
+    ``columns``: the key columns in the topic's order, of equal length. ``turn``: the partition whose turn it
+    is, from the batch before (a random one at first; taken modulo ``num_partitions``). It passes on when a
+    record had no key.
     """
     partitions = partition_for_keys(encode_keys(columns), num_partitions)
     keyless = partitions == NO_PARTITION
@@ -92,7 +94,8 @@ def partition_for_keys(keys: Any, num_partitions: int) -> npt.NDArray[np.int32]:
     """Return the partition of each key, NO_PARTITION for a null.
 
     ``keys``: encoded keys (:func:`encode_keys`); of any width of offsets, views and fixed-size included.
-    ``num_partitions``: at least 1. Returns ndarray, shape (n,), int32: in [0, num_partitions), or NO_PARTITION.
+    ``num_partitions``: at least 1. Returns ndarray, shape (n,), int32: in [0, num_partitions), or
+    NO_PARTITION.
     """
     _check_partitions(num_partitions)
     positive = murmur2_of_array(keys) & np.int32(0x7FFFFFFF)
@@ -132,7 +135,10 @@ def _after_words(state: int, data: bytes) -> int:
 
 
 def murmur2_of_array(keys: Any) -> npt.NDArray[np.int32]:
-    """Return :func:`murmur2` of each key; the values at nulls mean nothing. Returns: ndarray, shape (n,), int32."""
+    """Return :func:`murmur2` of each key; the values at nulls mean nothing.
+
+    Returns: ndarray, shape (n,), int32.
+    """
     chunks = keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
     hashes = [_murmur2_of_chunk(chunk.cast(pa.large_binary())) for chunk in chunks if len(chunk)]
     return np.concatenate(hashes) if hashes else np.empty(0, np.int32)
@@ -141,7 +147,8 @@ def murmur2_of_array(keys: Any) -> npt.NDArray[np.int32]:
 def _murmur2_of_chunk(keys: Any) -> npt.NDArray[np.int32]:
     """Return the hashes of a large_binary array.
 
-    Keys are sorted by length, longest first: those with an i-th word come first, and one step hashes them all at once.
+    Keys are sorted by length, longest first: those with an i-th word come first, and one step hashes them all
+    at once.
     """
     offsets, data = _offsets_and_data(keys)
     lengths = np.diff(offsets)

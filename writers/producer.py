@@ -58,22 +58,23 @@ _TAKES = frozenset({Call.SEND, Call.SEND_OFFSETS, Call.ACKNOWLEDGE, Call.DELEGAT
 class Producer:
     """Sends records. Safe for use by many threads; every call waits for the one before it.
 
-    A process that was forked since it was made cannot use it: its calls raise InvalidTransactionStateError of kind
-    ``forked``, and ``close`` does nothing there.
+    A process that was forked since it was made cannot use it: its calls raise InvalidTransactionStateError of
+    kind ``forked``, and ``close`` does nothing there.
 
     Parameters
     ----------
     log : TxnLog
         Where to.
     transactional_id : str, optional
-        Stable name that fences older instances and allows transactions. Without one, each flush is one atomic step.
+        Stable name that fences older instances and allows transactions. Without one, each flush is one atomic
+        step.
     enable_idempotence : bool
         Number the records, so that a repeat is never appended twice. Transactions need it.
     buffer : str
-        "auto": the records of an open transaction are in files that the log does not know, and the commit names
-        them in one entry; a transaction that grows large or old goes on as "deferred". "deferred": every flush stages
-        them, and they get offsets with the commit. "inline": every flush appends them with offsets, and a marker
-        decides them. Which when: docs/open-transactions.md.
+        "auto": the records of an open transaction are in files that the log does not know, and the commit
+        names them in one entry; a transaction that grows large or old goes on as "deferred". "deferred":
+        every flush stages them, and they get offsets with the commit. "inline": every flush appends them with
+        offsets, and a marker decides them. Which when: docs/open-transactions.md.
     transaction_timeout_ms, deferred_timeout_ms, linger_ms, batch_bytes, buffer_bytes, roll_bytes, chunk_bytes, embed_bytes : int
         See :class:`writers.settings.ProducerSettings`.
 
@@ -166,10 +167,11 @@ class Producer:
     def init(self) -> None:
         """Get an identity, and with a transactional id fence older instances and abort what they left open.
 
-        A transaction that an older instance has prepared stays prepared: then the status is PREPARED, :attr:`prepared` names it, and no instance is fenced
-        before it has ended.
+        A transaction that an older instance has prepared stays prepared: then the status is PREPARED,
+        :attr:`prepared` names it, and no instance is fenced before it has ended.
 
-        Requests: 1 entry; without a transactional id 1 per process and 1,000 producers; none when one is prepared.
+        Requests: 1 entry; without a transactional id 1 per process and 1,000 producers; none when one is
+        prepared.
 
         Raises
         ------
@@ -201,24 +203,25 @@ class Producer:
     ) -> None:
         """Send records to a topic.
 
-        They are buffered; when the buffer is full, what it holds is written *before* these are taken in. So a send
-        that raises has kept nothing of its own, and the transaction stays usable. Records that do not fit the topic cost
-        one request: another client may have changed it.
+        They are buffered; when the buffer is full, what it holds is written *before* these are taken in. So a
+        send that raises has kept nothing of its own, and the transaction stays usable. Records that do not
+        fit the topic cost one request: another client may have changed it.
 
         Parameters
         ----------
         data : pyarrow Table or RecordBatch, list of dicts, pandas or polars DataFrame
-            The topic's columns, in any order. Do not change the memory of Arrow data before it is flushed. Dicts for a
-            topic with the schema ``"kafka"`` may leave out key, headers and timestamp (which is now then).
+            The topic's columns, in any order. Do not change the memory of Arrow data before it is flushed.
+            Dicts for a topic with the schema ``"kafka"`` may leave out key, headers and timestamp (which is
+            now then).
         partition : int, optional
-            Else by the topic's key columns (Kafka's murmur2). Records without a key go to one partition until its
-            batch is full or written, then to the next; the first one is random.
+            Else by the topic's key columns (Kafka's murmur2). Records without a key go to one partition until
+            its batch is full or written, then to the next; the first one is random.
         key, value, headers, timestamp : optional
-            In place of ``data``: one record of a topic with the schema ``"kafka"``; text is stored as UTF-8, no value is
-            a null (Kafka's tombstone). Headers: a mapping, (name, value) pairs, or what a reader returned. The timestamp
-            is now by default; one without a time zone is in UTC.
-            A value larger than ``chunk_bytes`` is sent as several records; as a binary file it is read as it is sent, in a
-            thread of the library: it must not need a lock that the caller holds.
+            In place of ``data``: one record of a topic with the schema ``"kafka"``; text is stored as UTF-8,
+            no value is a null (Kafka's tombstone). Headers: a mapping, (name, value) pairs, or what a reader
+            returned. The timestamp is now by default; one without a time zone is in UTC. A value larger than
+            ``chunk_bytes`` is sent as several records; as a binary file it is read as it is sent, in a thread
+            of the library: it must not need a lock that the caller holds.
 
         Raises
         ------
@@ -229,8 +232,8 @@ class Producer:
         InvalidTransactionStateError
             Kind ``chunks-need-transaction``.
         StorageError, CommitStateUnknownError
-            Of the flush that made room, or of the look at a topic that the records do not fit. In the middle of a large value, as whatever its file raises, it leaves a
-            transaction that can only be aborted.
+            Of the flush that made room, or of the look at a topic that the records do not fit. In the middle
+            of a large value, as whatever its file raises, it leaves a transaction that can only be aborted.
         TransactionTimedOutError
             As for :meth:`flush`.
         """
@@ -262,26 +265,32 @@ class Producer:
     ) -> bool:
         """Send the records of a Parquet file as they are: its bytes go into the log, and nothing is encoded anew.
 
-        The file is read, and its values are checked, before any of it is sent; nothing that its footer says is passed on. Its records stand behind all that was sent before.
+        The file is read, and its values are checked, before any of it is sent; nothing that its footer says
+        is passed on. Its records stand behind all that was sent before.
 
         Parameters
         ----------
         file
-            Path of a local file, or a file opened for reading bytes that can seek. It must not change meanwhile. It is read several times; one that is not of this machine is copied to a temporary file first.
+            Path of a local file, or a file opened for reading bytes that can seek. It must not change
+            meanwhile. It is read several times; one that is not of this machine is copied to a temporary file
+            first.
         partition : int, optional
             Else the one whose turn it is, as for records without a key.
 
         Returns
         -------
         bool
-            False: nothing was sent, because the file is not as a file of the topic must be; read its rows, and :meth:`send` them. A file
-            is taken as it is when
+            False: nothing was sent, because the file is not as a file of the topic must be; read its rows,
+            and :meth:`send` them. A file is taken as it is when
 
-            * it has the topic's columns and no others, in their order, all of them optional, and of types that Parquet stores as the topic does;
-            * it uses encodings and compressions that files of a log have (no delta encodings, no LZ4 or Brotli);
+            * it has the topic's columns and no others, in their order, all of them optional, and of types
+              that Parquet stores as the topic does;
+            * it uses encodings and compressions that files of a log have (no delta encodings, no LZ4 or
+              Brotli);
             * its row groups take at most 256 MiB in memory;
             * it is larger than ``embed_bytes``: smaller ones travel in the entry;
-            * the topic has one partition or no key columns, or ``partition`` is given; and it does not keep the latest record of each key.
+            * the topic has one partition or no key columns, or ``partition`` is given; and it does not keep
+              the latest record of each key.
 
         Raises
         ------
@@ -325,8 +334,8 @@ class Producer:
         Parameters
         ----------
         group : str, GroupMetadata or Consumer
-            A consumer gives its positions, its generation, and the positions that it last knew as committed, which
-            must still be so; then nothing else is to be given.
+            A consumer gives its positions, its generation, and the positions that it last knew as committed,
+            which must still be so; then nothing else is to be given.
         offsets : mapping of (topic, partition) to int or OffsetAndMetadata, optional
             The *next* offset to read, at most the last stable offset.
         expected : mapping of (topic, partition) to int or None, optional
@@ -339,8 +348,9 @@ class Producer:
         InvalidInputError, NotFoundError, OffsetOutOfRangeError
             Nothing was taken; the transaction stays usable.
         ConflictError
-            Kinds ``offsets-changed``, ``offsets-held``, ``offsets-pending``, ``member-fenced``: another client reads under
-            this group; abort. The flush or the commit can still raise them, and kind ``offsets-hold-broken``.
+            Kinds ``offsets-changed``, ``offsets-held``, ``offsets-pending``, ``member-fenced``: another
+            client reads under this group; abort. The flush or the commit can still raise them, and kind
+            ``offsets-hold-broken``.
         """
         self._session.check_unless_running(Call.SEND_OFFSETS)
         source: OffsetSource | None = None
@@ -354,8 +364,8 @@ class Producer:
     def acknowledge(self, subscription: AckSource, records: Records) -> None:
         """Acknowledge records of a subscription with the transaction; its abort gives them back.
 
-        They are written with the next flush, prepare or commit; from then on no other client can acknowledge them, or give
-        them back. Requests: those of a look at the log.
+        They are written with the next flush, prepare or commit; from then on no other client can acknowledge
+        them, or give them back. Requests: those of a look at the log.
 
         Parameters
         ----------
@@ -367,7 +377,8 @@ class Producer:
         Raises
         ------
         AckConflictError
-            Kinds ``ack-pending``, ``already-acknowledged``; abort. The flush or the commit can still raise it.
+            Kinds ``ack-pending``, ``already-acknowledged``; abort. The flush or the commit can still raise
+            it.
         NotFoundError, OffsetOutOfRangeError, InvalidInputError
             Nothing was taken; the transaction stays usable.
         """
@@ -391,18 +402,21 @@ class Producer:
     def flush(self) -> CommitInfo:
         """Write what is buffered.
 
-        In a transaction with ``buffer="auto"`` it goes to files that no reader sees before the commit. With "deferred",
-        and once "auto" has become so, it is staged: 1 PUT per file, 1 batch table and 1 entry. Else it is appended to
-        the log, in 1 entry.
+        In a transaction with ``buffer="auto"`` it goes to files that no reader sees before the commit. With
+        "deferred", and once "auto" has become so, it is staged: 1 PUT per file, 1 batch table and 1 entry.
+        Else it is appended to the log, in 1 entry.
 
         Raises
         ------
         StorageError
-            Nothing was appended; the call may be repeated (or, in status ABORT_REQUIRED, the transaction aborted).
+            Nothing was appended; the call may be repeated (or, in status ABORT_REQUIRED, the transaction
+            aborted).
         TransactionTimedOutError
-            The transaction was open for too long, and another client has aborted it. Abort, and do the work again.
+            The transaction was open for too long, and another client has aborted it. Abort, and do the work
+            again.
         UploadExpiredError
-            The records were uploaded longer ago than the grace of a vacuum. Nothing was appended: send them again (in a transaction after an abort).
+            The records were uploaded longer ago than the grace of a vacuum. Nothing was appended: send them
+            again (in a transaction after an abort).
         CommitStateUnknownError
             Repeat the call, abort, or close.
         """
@@ -411,8 +425,8 @@ class Producer:
     def commit(self) -> CommitInfo:
         """Commit the transaction. Requests: 1 PUT per file and 1 entry; none when nothing was sent.
 
-        With staged records, 1 batch table more when some are left to be staged. A transaction that an earlier instance
-        has prepared is ended, and the producer then opened as by :meth:`init`.
+        With staged records, 1 batch table more when some are left to be staged. A transaction that an earlier
+        instance has prepared is ended, and the producer then opened as by :meth:`init`.
 
         Raises
         ------
@@ -430,11 +444,12 @@ class Producer:
     def prepare(self) -> PreparedTransaction:
         """Write what is left and let the transaction wait for its outcome, in one entry: two-phase commit.
 
-        From then on it can only be committed or aborted: by this producer, by the next instance of its transactional id,
-        or by any client with ``str()`` of what this returns (``log.commit_prepared``, ``log.abort_prepared``). No time ends
-        it, and ``close`` leaves it as it is.
+        From then on it can only be committed or aborted: by this producer, by the next instance of its
+        transactional id, or by any client with ``str()`` of what this returns (``log.commit_prepared``,
+        ``log.abort_prepared``). No time ends it, and ``close`` leaves it as it is.
 
-        Requests: 1 PUT per file, 1 batch table and 1 entry, as far as records are left; with ``buffer="inline"`` no table.
+        Requests: 1 PUT per file, 1 batch table and 1 entry, as far as records are left; with
+        ``buffer="inline"`` no table.
 
         Raises
         ------
@@ -446,7 +461,9 @@ class Producer:
         return self._do(Call.PREPARE, self._session.prepare)
 
     def abort(self) -> None:
-        """Abort the transaction. Requests: 1 entry when the log holds, or may hold, something of it; else none.
+        """Abort the transaction.
+
+        Requests: 1 entry when the log holds, or may hold, something of it; else none.
 
         Raises
         ------
@@ -523,8 +540,9 @@ class Producer:
     def _settle_interrupted(self, call: str) -> InvalidTransactionStateError | None:
         """Settle the call in which this thread was interrupted last, unless ``call`` is its repeat.
 
-        Returns the error that a close must raise. Raises InvalidTransactionStateError of kind ``transaction-committed``:
-        it was a commit that has landed, and ``call`` is an abort; of kind ``call-interrupted``: repeat it first, or abort.
+        Returns the error that a close must raise. Raises InvalidTransactionStateError of kind
+        ``transaction-committed``: it was a commit that has landed, and ``call`` is an abort; of kind
+        ``call-interrupted``: repeat it first, or abort.
         """
         earlier = self._calls.interrupted()
         if earlier is None or self._calls.is_repeat(earlier, call):
@@ -599,7 +617,10 @@ class Producer:
         self._session.check_status(Call.SEND)
 
     def _flush_held(self) -> None:
-        """Flush lingering records in the background. After a failure they stay held, and the next call tries again and raises."""
+        """Flush lingering records in the background.
+
+        After a failure they stay held, and the next call tries again and raises.
+        """
         with self._lock:
             if not self._session.is_usable:
                 return

@@ -42,12 +42,16 @@ run_after_fork(_forget)
 
 
 def next_producer_id(log: TxnLog) -> int:
-    """Return an unused producer id: 1 entry per process and 1,000 ids. After CommitStateUnknownError, call again."""
+    """Return an unused producer id: 1 entry per process and 1,000 ids.
+
+    After CommitStateUnknownError, call again.
+    """
     place = (log.log_id, place_of(log.store))
     with _blocks_lock:
         block = _blocks.setdefault(place, _Block())
     with block.lock:
-        # The process with a later block may have expired meanwhile: ids below its own append nothing any more, used or not.
+        # The process with a later block may have expired meanwhile: ids below its own append nothing any
+        # more, used or not.
         first = max(block.ids.start, log.state.retired_below)
         block.ids = range(min(first, block.ids.stop), block.ids.stop)
         if not block.ids:

@@ -1,8 +1,9 @@
 """Single records: checked one by one when they are sent, made into Arrow many at a time.
 
-Bringing one record to Arrow costs as much as bringing a thousand. So a record whose values are plainly of their
-columns' types is kept as it is, and converted with those sent after it; every other one takes the careful way of
-:func:`txnformat.core.topics.schema.conform` at once, so that whatever is wrong with it is said by the send that brought it.
+Bringing one record to Arrow costs as much as bringing a thousand. So a record whose values are plainly of
+their columns' types is kept as it is, and converted with those sent after it; every other one takes the
+careful way of :func:`txnformat.core.topics.schema.conform` at once, so that whatever is wrong with it is said
+by the send that brought it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from writers.chunks import Value
 __all__ = ["Headers", "PlainRow", "RowFormat", "kafka_record", "kafka_rows"]
 
 Headers = Mapping[str, Any] | Sequence[tuple[str, Any]] | Sequence[Mapping[str, Any]]
-"""Names and values, bytes or text or None: a mapping, pairs, or dicts of ``key`` and ``value`` as readers return them."""
+"""Names and values, bytes or text or None: a mapping, pairs, or dicts of ``key`` and ``value`` as readers
+return them."""
 
 FIXED_BYTES = 8
 """Bytes that a value of fixed width counts for: near enough for a limit on memory."""
@@ -147,7 +149,8 @@ def kafka_record(
 ) -> dict[str, Any]:
     """Return one record of a topic with the schema ``"kafka"``; text is stored as UTF-8.
 
-    Raises InvalidInputError of kind ``schema-mismatch`` (topic, text, timestamp, or a value that cannot be read) or ``invalid-headers``.
+    Raises InvalidInputError of kind ``schema-mismatch`` (topic, text, timestamp, or a value that cannot be
+    read) or ``invalid-headers``.
     """
     try:
         if not is_kafka(schema):
@@ -174,9 +177,10 @@ def kafka_record(
 def kafka_rows(schema: TopicSchema, data: Any, now: Callable[[], datetime.datetime]) -> Any:
     """Return what was sent, records in dicts as :func:`kafka_record` takes them; anything else as it is.
 
-    Of a topic with the schema ``"kafka"`` a dict may leave out key, headers and timestamp, which is now then, and have
-    its headers as a mapping or as pairs. Raises InvalidInputError of kind ``invalid-headers``; kind
-    ``schema-mismatch``: a value, or a dict, stands where a list of dicts should; a timestamp is a number; data cannot be read.
+    Of a topic with the schema ``"kafka"`` a dict may leave out key, headers and timestamp, which is now then,
+    and have its headers as a mapping or as pairs. Raises InvalidInputError of kind ``invalid-headers``; kind
+    ``schema-mismatch``: a value, or a dict, stands where a list of dicts should; a timestamp is a number;
+    data cannot be read.
     """
     try:
         if isinstance(data, bytes | bytearray | memoryview | str | Mapping):

@@ -1,8 +1,8 @@
 """Session: a producer's identity, what the log holds of its open transaction, and what is not known of it.
 
-Every write is an intent with a fixed identity (:mod:`txnformat.core.intents`): a call whose outcome is unknown is
-repeated with the same intent, so nothing is appended twice. A final refusal of the log (a newer instance of the transactional id, numbers that do not fit) ends
-the session.
+Every write is an intent with a fixed identity (:mod:`txnformat.core.intents`): a call whose outcome is
+unknown is repeated with the same intent, so nothing is appended twice. A final refusal of the log (a newer
+instance of the transactional id, numbers that do not fit) ends the session.
 
 How the records of an open transaction reach the log:
 
@@ -11,14 +11,17 @@ How the records of an open transaction reach the log:
                staged nothing when it commits is a one-shot
     auto       a one-shot: the commit names all files at once. Beyond a size or an age it goes on as deferred
 
-How the session survives an exception in the middle of a call (a lack of memory, an asynchronous exception, a mistake of ours; signals do not come here, see
-:mod:`txnformat.shield`):
+How the session survives an exception in the middle of a call (a lack of memory, an asynchronous exception, a
+mistake of ours; signals do not come here, see :mod:`txnformat.shield`):
 
-* All that the session knows is one immutable :class:`~writers.standing.Standing`, which each step replaces in one assignment.
-* A call is noted in it (``within``) before it begins, and taken out as its last step. Only errors of this library, raised
-  on purpose, end a call as well. A call that is found there was cut: from then on only an abort and a close are legal.
-* A call notes its request to the log (``unsettled``) before it sends it. An answer is first carried out on the buffers, in steps
-  that can be repeated, and then the note is taken out. So an abort knows whether the log may hold anything.
+* All that the session knows is one immutable :class:`~writers.standing.Standing`, which each step replaces in
+  one assignment.
+* A call is noted in it (``within``) before it begins, and taken out as its last step. Only errors of this
+  library, raised on purpose, end a call as well. A call that is found there was cut: from then on only an
+  abort and a close are legal.
+* A call notes its request to the log (``unsettled``) before it sends it. An answer is first carried out on
+  the buffers, in steps that can be repeated, and then the note is taken out. So an abort knows whether the
+  log may hold anything.
 """
 
 from __future__ import annotations
@@ -105,7 +108,10 @@ class Session:
 
     @property
     def status(self) -> ProducerStatus:
-        """Where the producer stands. While a call runs, as before it; after one that was cut, what is left to do."""
+        """Where the producer stands.
+
+        While a call runs, as before it; after one that was cut, what is left to do.
+        """
         at = self.at
         if self._is_running:
             return self._entered.status
@@ -128,7 +134,10 @@ class Session:
         self.at.check_status(call, self._settings.is_transactional)
 
     def perform(self, call: Call, body: Callable[[], T], expected: type[Exception] = TxnLogError) -> T:
-        """Do a call, if it is legal. If anything ends it that is not expected, only abort and close are left."""
+        """Do a call, if it is legal.
+
+        If anything ends it that is not expected, only abort and close are left.
+        """
         self.check(call)
         return self._guarded(call, body, expected)
 
@@ -344,8 +353,8 @@ class Session:
     def settle(self) -> None:
         """Leave nothing open, before :meth:`close`.
 
-        Raises InvalidTransactionStateError of kind ``records-dropped``: of a producer without transactions, of which
-        a call was cut.
+        Raises InvalidTransactionStateError of kind ``records-dropped``: of a producer without transactions,
+        of which a call was cut.
         """
         at = self.at
         if at.status in (ProducerStatus.CLOSED, ProducerStatus.FENCED):
@@ -467,8 +476,8 @@ class Session:
     def _ask(self, call: Call, action: Action) -> CommitResult:
         """Commit an action, or repeat the intent of the same call whose outcome is unknown.
 
-        An abort is always a new intent: the log knows a repeated end by its epoch. The request stays noted until the caller has carried out the answer; a
-        refusal is carried out here.
+        An abort is always a new intent: the log knows a repeated end by its epoch. The request stays noted
+        until the caller has carried out the answer; a refusal is carried out here.
         """
         before = self.at
         if before.unsettled is not None and call is not Call.ABORT:
@@ -498,8 +507,8 @@ class Session:
     def _is_forgotten(self, before: Standing) -> bool:
         """Return whether the log has forgotten the producer's id, and another one may be taken for the same records.
 
-        Not after an unknown answer: it may have been the log's before it forgot. Not in transactions: ids of those have
-        names.
+        Not after an unknown answer: it may have been the log's before it forgot. Not in transactions: ids of
+        those have names.
         """
         if before.unsettled is not None or before.ref is None or before.ref.transactional_id is not None:
             return False

@@ -30,7 +30,8 @@ EMBED_BYTES = 64 * 1024
 CHUNK_BYTES_MIN = 1024
 """Below this the headers would outweigh the value."""
 CHUNK_BYTES_MAX = 64 * MIB
-"""A row group holds no more, and a reader holds a row group in memory; Arrow's own limit is 2 GiB for a batch."""
+"""A row group holds no more, and a reader holds a row group in memory; Arrow's own limit is 2 GiB for a
+batch."""
 
 
 LINGER_MS_MAX = 10**12
@@ -41,7 +42,8 @@ class Buffer(StrEnum):
     """Where the records of an open transaction are."""
 
     AUTO = "auto"
-    """In files that the log does not know: the commit names all of them in one entry. Large or old ones: deferred."""
+    """In files that the log does not know: the commit names all of them in one entry. Large or old ones:
+    deferred."""
     DEFERRED = "deferred"
     """In files that the log knows, without offsets: the commit gives them all (Pulsar's PIP-31)."""
     INLINE = "inline"
@@ -63,7 +65,8 @@ class ProducerSettings:
     enable_idempotence: bool = True
     """Number the records, so that a repeat is never appended twice. Transactions need it."""
     buffer: Buffer = Buffer.AUTO
-    """Where the records of an open transaction are: ``auto``, ``deferred`` or ``inline``; docs/open-transactions.md compares them."""
+    """Where the records of an open transaction are: ``auto``, ``deferred`` or ``inline``;
+    docs/open-transactions.md compares them."""
     transaction_timeout_ms: int = TIMEOUT_MS
     """How long a transaction whose records have offsets may stay open before any client may abort it; 1 to what the log
     allows (15 minutes unless it was created otherwise), which ``init`` checks. Kafka's transaction.timeout.ms."""
@@ -81,7 +84,8 @@ class ProducerSettings:
     """Size of the segment files of one entry, over all its topics, up to which they travel in the entry itself (inclusive), where the log allows
     it: one request instead of two. 0: never; at most 1 MiB."""
     chunk_bytes: int = 8 * MIB
-    """Largest value that is sent as one record; a larger one becomes several. By default it fills a row group."""
+    """Largest value that is sent as one record; a larger one becomes several. By default it fills a row
+    group."""
 
     def __post_init__(self) -> None:
         """Report all problems at once."""

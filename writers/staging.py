@@ -1,9 +1,10 @@
 """Records between a send and the entry that names them: buffered, then uploaded, then staged for one entry.
 
-    inbox ── take_in ──> accumulator ── stream / finish ──> open files ── finish ──> staged uploads ── appends ──> an entry
+    inbox ── take_in ──> accumulator ── stream / finish ──> open files ── finish ──> staged uploads ── appends
+    ──> an entry
 
-Records leave a stage only when they are safe in the next one, so a failed step can be repeated. The exception is
-a file that fails after earlier records went into it: those are lost, and ``is_broken`` says so.
+Records leave a stage only when they are safe in the next one, so a failed step can be repeated. The exception
+is a file that fails after earlier records went into it: those are lost, and ``is_broken`` says so.
 """
 
 from __future__ import annotations
@@ -65,11 +66,13 @@ class _Open:
 
 
 class Staging:
-    """Records that a producer has taken in and the log does not hold yet. One thread at a time, but for the inbox.
+    """Records that a producer has taken in and the log does not hold yet.
+
+    One thread at a time, but for the inbox.
 
     ``born``: returns the entry that an object is born in which is uploaded now.
-    ``clock``: with it, uploads that fail for now are tried again for a minute (:class:`writers.upload.TopicUpload`).
-    ``may_embed``: returns whether the log's entries may have payloads.
+    ``clock``: with it, uploads that fail for now are tried again for a minute
+    (:class:`writers.upload.TopicUpload`). ``may_embed``: returns whether the log's entries may have payloads.
     """
 
     def __init__(
@@ -107,7 +110,10 @@ class Staging:
         )
 
     def has_room(self, inbox: Inbox, coming: int) -> bool:
-        """Return whether ``coming`` bytes fit into the inbox, and no batch can be full. Safe in every thread."""
+        """Return whether ``coming`` bytes fit into the inbox, and no batch can be full.
+
+        Safe in every thread.
+        """
         buffered, settings = self.buffered, self._settings
         waiting = inbox.size
         return (
@@ -187,7 +193,8 @@ class Staging:
     def take_whole(self, topic: TopicState, whole: WholeFile, partition: int | None) -> None:
         """Upload a whole file behind everything that waits. ``partition``: None: the one whose turn it is.
 
-        Raises StorageError, OSError: nothing of the file waits, and the call can be repeated unless ``is_broken``.
+        Raises StorageError, OSError: nothing of the file waits, and the call can be repeated unless
+        ``is_broken``.
         """
         number = self.buffered.next_partition(topic, partition)
         self.finish()
@@ -197,7 +204,10 @@ class Staging:
         self._staged.setdefault(topic.topic_id, []).append(_Staged(topic, uploaded, runs))
 
     def finish(self) -> None:
-        """Move all records to closed files, durable or held: 1 PUT for each that is not held. Raises StorageError as :meth:`stream`."""
+        """Move all records to closed files, durable or held: 1 PUT for each that is not held.
+
+        Raises StorageError as :meth:`stream`.
+        """
         self.take_in()
         for topic in self.buffered.topics():
             waiting = self.buffered.partitions(topic.topic_id)
@@ -246,8 +256,8 @@ class Staging:
     def redistribute(self, topics: Mapping[str, TopicState]) -> None:
         """Bring what is staged to the partitions that the topics have now.
 
-        Requests: none while no topic has grown; else, with key columns, records are read back and uploaded again. Raises
-        StorageError: nothing is lost; the call can be repeated.
+        Requests: none while no topic has grown; else, with key columns, records are read back and uploaded
+        again. Raises StorageError: nothing is lost; the call can be repeated.
         """
         for topic_id, staged in self._staged.items():
             self._staged[topic_id] = [
@@ -294,10 +304,12 @@ class Staging:
                 first += run.records
 
     def appends(self, *, numbered: bool, deferred: bool = False) -> tuple[TopicAppend, ...]:
-        """Return the appends of everything staged. Requests: 1 PUT when it takes a batch table; then also 1 for each file that is held.
+        """Return the appends of everything staged.
 
-        ``numbered``: whether the records carry sequences: they go on from those that are in the log. ``deferred``:
-        whether they are to be staged in the log: then the batches are in a table, however few.
+        Requests: 1 PUT when it takes a batch table; then also 1 for each file that is held.
+
+        ``numbered``: whether the records carry sequences: they go on from those that are in the log.
+        ``deferred``: whether they are to be staged in the log: then the batches are in a table, however few.
         """
         self._upload_held(all_of_it=deferred or self.uploaded_batches > BATCHES_IN_ENTRY_MAX)
         appends = []
@@ -334,7 +346,10 @@ class Staging:
         self.is_broken = False
 
     def follow_sequences(self, last: Mapping[TopicPartition, int]) -> None:
-        """Continue behind others' stages. ``last``: inclusive sequence of the last staged record of each partition."""
+        """Continue behind others' stages.
+
+        ``last``: inclusive sequence of the last staged record of each partition.
+        """
         self._next_sequences.update({key: sequence + 1 for key, sequence in last.items()})
 
     def restart_sequences(self) -> None:

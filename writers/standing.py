@@ -55,8 +55,8 @@ class Standing(msgspec.Struct, frozen=True):
     def check(self, call: Call, is_transactional: bool) -> None:
         """Raise unless ``call`` is legal now; what has ended the session is raised again.
 
-        Raises InvalidTransactionStateError: as :func:`~writers.transaction.check_call`; kind ``call-interrupted``: a
-        call was cut.
+        Raises InvalidTransactionStateError: as :func:`~writers.transaction.check_call`; kind
+        ``call-interrupted``: a call was cut.
         """
         if self.fatal is not None:
             raise self.fatal.with_traceback(None)
@@ -111,11 +111,15 @@ class Standing(msgspec.Struct, frozen=True):
     def refused(
         self, call: Call, error: TxnLogError, is_transactional: bool, *, is_of_input: bool
     ) -> Standing:
-        """Return the standing after a refusal of this call's attempts. ``is_of_input``: others have read its input."""
+        """Return the standing after a refusal of this call's attempts.
+
+        ``is_of_input``: others have read its input.
+        """
         if is_final(error):
             return replace(self, fatal=error, unsettled=None, status=ProducerStatus.FENCED)
         if isinstance(error, TransactionTimedOutError):
-            # Another client has aborted it. The abort that is asked for makes no entry, and begins the next epoch.
+            # Another client has aborted it. The abort that is asked for makes no entry, and begins the next
+            # epoch.
             lost = replace(self, unsettled=None, appended=True, uploading_since=None)
             return replace(lost, status=ProducerStatus.ABORT_REQUIRED)
         if call is Call.ABORT:
@@ -127,7 +131,8 @@ class Standing(msgspec.Struct, frozen=True):
             return replace(self, unsettled=None, status=ProducerStatus.ABORT_REQUIRED)
         if is_of_input:
             return replace(self, unsettled=None, status=ProducerStatus.ABORT_REQUIRED)
-        # After a conflict every slot is known to be another writer's, so an earlier attempt is not there either.
+        # After a conflict every slot is known to be another writer's, so an earlier attempt is not there
+        # either.
         return self.known(is_transactional) if isinstance(error, ConflictError) else self
 
     def ended(self, ref: ProducerRef, outcome: Outcome) -> Standing:
@@ -143,7 +148,8 @@ class Standing(msgspec.Struct, frozen=True):
             has_committed=outcome is Outcome.COMMIT,
             uploading_since=None,
         )
-        # Others may have taken over the same prepared transaction, and the next epoch would be theirs as well.
+        # Others may have taken over the same prepared transaction, and the next epoch would be theirs as
+        # well.
         return replace(ended, ref=None, status=ProducerStatus.UNINITIALISED) if self.is_recovered else ended
 
 

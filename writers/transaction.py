@@ -41,7 +41,8 @@ class CommitInfo:
     entry: int | None = None
     """Entry of the log that holds it; None when there was nothing to append, and no entry was made."""
     timestamp_ms: int | None = None
-    """That entry's log time, ms since the epoch; None when it is not known (a repeat, answered from memory)."""
+    """That entry's log time, ms since the epoch; None when it is not known (a repeat, answered from memory).
+    """
     offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
     """(topic, partition) to the offset of the first record appended there."""
 
@@ -170,8 +171,9 @@ def check_call(
 ) -> None:
     """Raise InvalidTransactionStateError unless ``call`` is legal: its kind names the reason, its hint a way out.
 
-    ``unknown``: the call whose outcome is unknown, in status UNKNOWN_OUTCOME. ``has_committed``: whether the last
-    transaction is committed, for the error of a caller that was interrupted just before it had the answer.
+    ``unknown``: the call whose outcome is unknown, in status UNKNOWN_OUTCOME. ``has_committed``: whether the
+    last transaction is committed, for the error of a caller that was interrupted just before it had the
+    answer.
     """
     if not is_transactional and call in _NEEDS_TRANSACTIONS:
         raise InvalidTransactionStateError(
@@ -199,11 +201,12 @@ def check_call(
 class Transaction:
     """One transaction: begins on entering, commits on a normal exit, aborts on an exception.
 
-    A transaction that the block has prepared is left so. A commit after which nothing but an abort is possible (the transaction was
-    open for too long) is followed by it: the error is told once, and the producer can be used again.
+    A transaction that the block has prepared is left so. A commit after which nothing but an abort is
+    possible (the transaction was open for too long) is followed by it: the error is told once, and the
+    producer can be used again.
 
-    Made by :meth:`writers.producer.Producer.transaction`. Its calls are of its own block only: after it they raise, also
-    while the producer has another transaction open.
+    Made by :meth:`writers.producer.Producer.transaction`. Its calls are of its own block only: after it they
+    raise, also while the producer has another transaction open.
 
     Attributes
     ----------
@@ -300,7 +303,10 @@ class Transaction:
 
 
 def abort_after(producer: Producer, error: BaseException) -> None:
-    """Abort a transaction because of ``error``, which is what the caller must see. One that is fenced, closed or ended stays as it is."""
+    """Abort a transaction because of ``error``, which is what the caller must see.
+
+    One that is fenced, closed or ended stays as it is.
+    """
     if producer.status not in ABORTABLE:
         return
     try:

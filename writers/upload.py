@@ -1,7 +1,7 @@
 """Uploading the records of one topic: batches in, segment files out. Nothing here is in the log yet.
 
-An uploaded file means nothing until an entry names it; the vacuum removes files that no entry names. ``Uploaded`` is
-plain data, so that a Spark executor can upload and its driver can commit.
+An uploaded file means nothing until an entry names it; the vacuum removes files that no entry names.
+``Uploaded`` is plain data, so that a Spark executor can upload and its driver can commit.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ class Uploaded:
 class TopicUpload:
     """Streams batches of one topic to segment files. One thread at a time.
 
-    ``directory``: the topic's directory. ``born``: number of an entry that is known to be in the log: a lower bound
-    for the files' age. ``roll_bytes``: size at which a file is closed and the next one begun. ``clock``: with it,
-    what fails for now is tried again, with pauses, for a minute; without, only by the store's adapter. ``is_small``:
-    all batches together are at most SMALL_BYTES in memory: a file goes to the store when it is closed.
-    ``held_bytes_max``: if all files together are one of at most so many bytes, it does not go to the store, but stays in memory: it may
-    become a part of an entry.
+    ``directory``: the topic's directory. ``born``: number of an entry that is known to be in the log: a lower
+    bound for the files' age. ``roll_bytes``: size at which a file is closed and the next one begun.
+    ``clock``: with it, what fails for now is tried again, with pauses, for a minute; without, only by the
+    store's adapter. ``is_small``: all batches together are at most SMALL_BYTES in memory: a file goes to the
+    store when it is closed. ``held_bytes_max``: if all files together are one of at most so many bytes, it
+    does not go to the store, but stays in memory: it may become a part of an entry.
     """
 
     def __init__(
@@ -212,9 +212,9 @@ def upload_whole(
 class _ConfirmedWriter(Writer):
     """An upload whose end is looked up when its answer is lost, and that is begun anew when it fails for now.
 
-    No other client has the key, so an object of the right size that ends as ours does is ours: what is written last is
-    a Parquet footer, which holds the checksum of everything before it. So an earlier attempt that lands late does no
-    harm: it is the same object.
+    No other client has the key, so an object of the right size that ends as ours does is ours: what is
+    written last is a Parquet footer, which holds the checksum of everything before it. So an earlier attempt
+    that lands late does no harm: it is the same object.
     """
 
     def __init__(self, store: ObjectStore, key: str, pauses: Pauses | None) -> None:
@@ -308,7 +308,10 @@ def combine(uploads: Iterable[Uploaded]) -> Uploaded:
 def topic_append(
     topic_id: str, partition_count: int, uploaded: Uploaded, base_sequences: Mapping[int, int] | None = None
 ) -> TopicAppend:
-    """Return an upload's append. ``base_sequences``: of each partition's first record; None without a producer."""
+    """Return an upload's append.
+
+    ``base_sequences``: of each partition's first record; None without a producer.
+    """
     by_partition: dict[int, list[BatchRecord]] = {}
     for batch in uploaded.batches:
         by_partition.setdefault(batch.partition, []).append(batch)
@@ -354,8 +357,8 @@ def with_batch_table(
 ) -> tuple[TopicAppend, ...]:
     """Return the appends of one entry, their batches moved to a batch table if the entry cannot name them all.
 
-    Requests: 1 PUT when there are more than ``batches_max`` batches in all, else none. With a ``clock`` what fails for now is
-    tried again, with pauses, for a minute; without, five times at once.
+    Requests: 1 PUT when there are more than ``batches_max`` batches in all, else none. With a ``clock`` what
+    fails for now is tried again, with pauses, for a minute; without, five times at once.
     """
     if sum(len(append.batches) for append in appends) <= batches_max:
         return tuple(appends)

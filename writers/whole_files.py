@@ -1,7 +1,9 @@
 """Parquet files of other writers as segment files: their column chunks as they are, and behind them a footer of ours.
 
-A file is taken only if a writer of segment files could have made it (docs/internals/spec.md, 6.1). Nothing of its footer is passed on but where its chunks lie, how they are encoded and how many values
-they have, and that is tried: the reader of segment files reads it whole first. Checksums and statistics are computed of what is there.
+A file is taken only if a writer of segment files could have made it (docs/internals/spec.md, 6.1). Nothing of
+its footer is passed on but where its chunks lie, how they are encoded and how many values they have, and that
+is tried: the reader of segment files reads it whole first. Checksums and statistics are computed of what is
+there.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord
 __all__ = ["TAKEN_ROW_GROUP_BYTES_MAX", "WholeFile", "as_segment_file", "open_file"]
 
 TAKEN_ROW_GROUP_BYTES_MAX = 4 * ROW_GROUP_BYTES_MAX
-"""Largest row group of a file that is taken, in Arrow bytes in memory (inclusive): other writers make larger ones than ours, and readers decode these in parts."""
+"""Largest row group of a file that is taken, in Arrow bytes in memory (inclusive): other writers make larger
+ones than ours, and readers decode these in parts."""
 
 FOOTER_BYTES_MAX = 16 * 1024 * 1024
 
@@ -67,7 +70,10 @@ class FileBytes:
             raise OSError(f"its end cannot be found: {error!s:.200}") from None
 
     def __call__(self, start: int, length: int) -> bytes:
-        """Return bytes from a place on. Raises OSError: they cannot be read, or the file is shorter than it was."""
+        """Return bytes from a place on.
+
+        Raises OSError: they cannot be read, or the file is shorter than it was.
+        """
         try:
             self._file.seek(start)
             data = self._file.read(length)
@@ -136,7 +142,10 @@ class WholeFile:
         return sum(batch.records for batch in self.batches)
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the bytes of the segment file; the last piece comes only if all are what they were. Raises OSError: they are not, or cannot be read."""
+        """Yield the bytes of the segment file; the last piece comes only if all are what they were.
+
+        Raises OSError: they are not, or cannot be read.
+        """
         digest = hashlib.sha256()
         for piece in self.source.pieces(0, self.end):
             digest.update(piece)
@@ -163,7 +172,11 @@ def _opened(path: str | os.PathLike[str]) -> IO[bytes]:
 
 @contextmanager
 def open_file(file: str | os.PathLike[str] | IO[bytes]) -> Iterator[FileBytes]:
-    """Give the bytes of a file. Raises InvalidInputError of kind ``invalid-file`` about one that cannot be opened, and in place of each OSError of the block."""
+    """Give the bytes of a file.
+
+    Raises InvalidInputError of kind ``invalid-file`` about one that cannot be opened, and in place of each
+    OSError of the block.
+    """
     with ExitStack() as stack:
         try:
             if isinstance(file, str | os.PathLike):
@@ -188,7 +201,8 @@ def as_segment_file(source: FileBytes, schema: TopicSchema) -> WholeFile | None:
     Parameters
     ----------
     source
-        Its footer is read; then, if that fits, the whole file several times, and once more by :meth:`WholeFile.pieces`.
+        Its footer is read; then, if that fits, the whole file several times, and once more by
+        :meth:`WholeFile.pieces`.
     schema
         The topic's. The file has exactly its columns, in their order, each optional.
 

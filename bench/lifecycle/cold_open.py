@@ -22,7 +22,8 @@ __all__ = ["BENCHMARKS", "grow", "measure_here"]
 
 ENTRIES = 1_000_000
 REAL = 2_150
-"""Entries of which there is more than an empty file: with two snapshots, bundles, seals, and a tail behind the newest snapshot."""
+"""Entries of which there is more than an empty file: with two snapshots, bundles, seals, and a tail behind
+the newest snapshot."""
 SHAPE = World("cold", topics=20, partitions=10, commits=REAL, partitions_of_commit=10, batches=1)
 
 

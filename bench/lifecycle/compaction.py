@@ -52,7 +52,8 @@ class Figures:
     """Bytes of these for the column `_offset`."""
     compaction_s: float
     rewrite_s: float
-    """pyarrow reads the small files, puts the same metadata columns beside their rows, and writes one file, with the compaction's compression and dictionaries."""
+    """pyarrow reads the small files, puts the same metadata columns beside their rows, and writes one file,
+    with the compaction's compression and dictionaries."""
     copy_s: float
     """pyarrow reads the compacted file and writes it again in the same way."""
     rewrite_speed: float

@@ -1,6 +1,7 @@
 """`make bench-folds`: what one commit costs beside many producers, partitions, groups and ids in the state, and how fast a reader folds entries.
 
-Everything is decided, built, folded and checked by the real code; nothing is stored. Times are of the processor.
+Everything is decided, built, folded and checked by the real code; nothing is stored. Times are of the
+processor.
 """
 
 from __future__ import annotations

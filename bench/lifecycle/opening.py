@@ -1,7 +1,9 @@
-"""The large logs of `make bench-scale`, on local disk: a million entries, a thousand topics, a partition of ten million batches. The cost of opening, following, planning and committing there.
+"""The large logs of `make bench-scale`, on local disk: a million entries, a thousand topics, a partition of ten million batches.
 
-The entries are decided, folded and written by the real code, with their snapshots, bundles and seals; only what makes them
-durable is left out while a log is made. No records are written.
+The cost of opening, following, planning and committing there.
+
+The entries are decided, folded and written by the real code, with their snapshots, bundles and seals; only
+what makes them durable is left out while a log is made. No records are written.
 """
 
 from __future__ import annotations
@@ -106,12 +108,16 @@ WORLDS = (
     World("topics", 1_000, 10, 2_000, 10, 1),
     World("partition", 1, 1, 1_000, 1, 10_000),
 )
-"""A small one, to compare with; 1,000,000 entries; 10,000 partitions of 1,000 topics; a partition of 10,000,000 batches."""
+"""A small one, to compare with; 1,000,000 entries; 10,000 partitions of 1,000 topics; a partition of
+10,000,000 batches."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """The costs of a log for a process that is new to it. Times are of the processor, in milliseconds, the least of the rounds, but for ``open_wall_ms``."""
+    """The costs of a log for a process that is new to it.
+
+    Times are of the processor, in milliseconds, the least of the rounds, but for ``open_wall_ms``.
+    """
 
     world: str
     entries: int
@@ -135,7 +141,8 @@ class Figures:
     plan_last_ms: float
     """Time to plan a read of the last records of a partition,"""
     plan_all_ms: float
-    """and of a whole topic, its sealed segments as Spark's driver gets them; sidecars that were read are kept."""
+    """and of a whole topic, its sealed segments as Spark's driver gets them; sidecars that were read are
+    kept."""
     commit_ms: float
     """A batch in one partition; median."""
 
@@ -245,7 +252,10 @@ class Growing:
 def append_of(
     store: LocalStore, state: LogState, topic: str, partitions: Sequence[int], batches: int
 ) -> Write:
-    """Return an append of so many batches to each of some partitions. A batch table is written, a data file is not."""
+    """Return an append of so many batches to each of some partitions.
+
+    A batch table is written, a data file is not.
+    """
     of, ids = state.topic(topic), SystemIds()
     born = max(0, state.entry)
     rows = tuple(

@@ -1,6 +1,7 @@
 """`make bench-scan`: a topic of many small files before and after compaction: requests of a read of all of it, and its speed by that of a pyarrow dataset over the compacted files.
 
-Also what reading such files costs where a request takes some time, before they are compacted: GETs for each file, and seconds.
+Also what reading such files costs where a request takes some time, before they are compacted: GETs for each
+file, and seconds.
 """
 
 from __future__ import annotations
@@ -207,7 +208,9 @@ def _consume(log: TxnLog) -> int:
 
 
 def measure_far(files: int, records: int, partitions: int, round_trip_ms: float) -> FarFigures:
-    """Read small files through a store whose requests take ``round_trip_ms``. ``records``: of each file, a multiple of ``partitions``.
+    """Read small files through a store whose requests take ``round_trip_ms``.
+
+    ``records``: of each file, a multiple of ``partitions``.
 
     Raises
     ------

@@ -1,6 +1,7 @@
 """Many small commits: how long a process that knows nothing of the log takes to read them all, and what it asks the store for.
 
-``python -m bench.lifecycle.small_commits ROOT ROUND_TRIP_MS`` reads such a log once, in a process of its own, and prints the figures.
+``python -m bench.lifecycle.small_commits ROOT ROUND_TRIP_MS`` reads such a log once, in a process of its own,
+and prints the figures.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """``count()`` in Spark of many small commits, and of as many small Parquet files by Spark's own source, where each request takes its time.
 
-``python -m bench.lifecycle.small_counts ENDPOINT FOLDER`` counts both in a process of its own, and prints the seconds.
+``python -m bench.lifecycle.small_counts ENDPOINT FOLDER`` counts both in a process of its own, and prints the
+seconds.
 """
 
 from __future__ import annotations

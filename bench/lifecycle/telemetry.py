@@ -1,6 +1,9 @@
-"""The cost of telemetry: processor time of a commit and of a read of one record, off and on. ``python -m bench.lifecycle.telemetry``.
+"""The cost of telemetry: processor time of a commit and of a read of one record, off and on.
 
-On a store in memory, so that nothing else takes time; median of rounds that take turns. On: the SDK of OpenTelemetry with a processor that keeps no span, and a histogram.
+``python -m bench.lifecycle.telemetry``.
+
+On a store in memory, so that nothing else takes time; median of rounds that take turns. On: the SDK of
+OpenTelemetry with a processor that keeps no span, and a histogram.
 """
 
 from __future__ import annotations

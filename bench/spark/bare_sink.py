@@ -1,7 +1,7 @@
 """The least that a Python sink can do: take its rows from Spark as Arrow, drop them, and say so.
 
-It opens nothing and writes nothing. The difference between a job or a micro-batch with it and one with the noop sink is the time that Spark takes to hand rows to
-Python, and to ask Python to plan and to commit.
+It opens nothing and writes nothing. The difference between a job or a micro-batch with it and one with the
+noop sink is the time that Spark takes to hand rows to Python, and to ask Python to plan and to commit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Scans of Delta tables in turns: ``python delta_scans.py``, with an order on standard input. For an interpreter with a pyspark that Delta knows, without txnlog."""
+"""Scans of Delta tables in turns: ``python delta_scans.py``, with an order on standard input.
+
+For an interpreter with a pyspark that Delta knows, without txnlog.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """A hundred queries on one root: requests and what they cost, computed from counts, and where one root stops.
 
-Counts are those of the very steps that Spark has its Python processes do, in this process (:mod:`bench.spark.workers`).
+Counts are those of the very steps that Spark has its Python processes do, in this process
+(:mod:`bench.spark.workers`).
 """
 
 from __future__ import annotations

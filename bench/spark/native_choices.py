@@ -1,7 +1,9 @@
 """The tables of ADR 0031, about choices of ``read_table``.
 
-``python -m bench.spark.native_choices bits``: the bits of a float column after ``-(-x)`` and ``x * 1.0D``, and whether conditions on them reach Spark's Parquet reader.
-``… bounds``: the time to make a DataFrame of files of one size and to read all of it, natively and by the DataSource in turns. On a local disk; no store with a latency.
+``python -m bench.spark.native_choices bits``: the bits of a float column after ``-(-x)`` and ``x * 1.0D``,
+and whether conditions on them reach Spark's Parquet reader. ``… bounds``: the time to make a DataFrame of
+files of one size and to read all of it, natively and by the DataSource in turns. On a local disk; no store
+with a latency.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Streams into several sinks, a micro-batch of each in turn: a process of its own, because some settings are Spark's for good.
 
-``python -m bench.spark.stream_queries`` takes an :class:`Order` as JSON on its standard input, says on its standard output what it
-is doing, a line for each step, and last what it found (:class:`Found` for each sink) as JSON. It imports nothing that an
-older pyspark does not come with, so that it runs in another environment, too.
+``python -m bench.spark.stream_queries`` takes an :class:`Order` as JSON on its standard input, says on its
+standard output what it is doing, a line for each step, and last what it found (:class:`Found` for each sink)
+as JSON. It imports nothing that an older pyspark does not come with, so that it runs in another environment,
+too.
 
-Every query is open all the time, and gets one micro-batch after the other: all are as warm as they get, and a machine that
-slows down slows down all of them.
+Every query is open all the time, and gets one micro-batch after the other: all are as warm as they get, and a
+machine that slows down slows down all of them.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ SMALL_ROWS = 80
 PROGRESS_S = 10
 """How long a query may take to say what its last micro-batch took."""
 POLLING_MS = 50
-"""How long an idle query waits before it looks for data again: idle queries leave the processor to the one that is timed."""
+"""How long an idle query waits before it looks for data again: idle queries leave the processor to the one
+that is timed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +139,10 @@ class Stream:
         """Seconds by side in the current round."""
 
     def _memory(self, spark: SparkSession) -> tuple[DataFrame, Callable[[], object]]:
-        """Return a source that holds its rows in the JVM. It is Spark's own for tests: nothing else gives so little work."""
+        """Return a source that holds its rows in the JVM.
+
+        It is Spark's own for tests: nothing else gives so little work.
+        """
         jvm: Any = spark._jvm
         memory = jvm.org.apache.spark.sql.execution.streaming.runtime.MemoryStream.apply(
             spark._jsparkSession, PARTITIONS, jvm.org.apache.spark.sql.Encoders.INT()

@@ -1,7 +1,7 @@
 """The first things that a fresh Spark session does with a log, beside the same with Spark's own Parquet: a write, a ``show()``, an AvailableNow query.
 
-``python -m bench.spark.warm_start WHAT PEER FOLDER`` does one of them in a process of its own, and prints the seconds; with ``--profile`` it prints where
-the time of the driver went.
+``python -m bench.spark.warm_start WHAT PEER FOLDER`` does one of them in a process of its own, and prints the
+seconds; with ``--profile`` it prints where the time of the driver went.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Spark's Python processes of a query, all in this one: each has logs and stores of its own, and its requests are counted.
 
-Spark keeps a process for the source of a query, others to plan and to commit its batches, and some for tasks. Nothing but
-pickles goes from one to another.
+Spark keeps a process for the source of a query, others to plan and to commit its batches, and some for tasks.
+Nothing but pickles goes from one to another.
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
-"""A seeded stream of changes, after the shop of TPC-C: orders with lines, payments, and what each customer has paid in all. Pure.
+"""A seeded stream of changes, after the shop of TPC-C: orders with lines, payments, and what each customer has paid in all.
+
+Pure.
 
 A transaction of the shop changes both tables, so that they agree after each one:
 
 * a payment has its order, and the payments of an order come to the total of its newest version;
 * the newest balance of a customer is the total of the customer's orders.
 
-Some transactions amend an order that is there. Some are rolled back, and their numbers of orders are given out again.
+Some transactions amend an order that is there. Some are rolled back, and their numbers of orders are given
+out again.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ ORDERS = pa.schema(
         ("source", pa.int64()),
     ]
 )
-"""A row for each version of an order. ``cents``: the sum of quantity · price over the lines; ``source``: the number of the shop's transaction."""
+"""A row for each version of an order. ``cents``: the sum of quantity · price over the lines; ``source``: the
+number of the shop's transaction."""
 PAYMENTS = pa.schema(
     [
         ("payment_id", pa.int64()),
@@ -41,7 +45,8 @@ PAYMENTS = pa.schema(
         ("source", pa.int64()),
     ]
 )
-"""``cents`` is below 0 where an amended order became cheaper; ``balance``: all that the customer has paid, this payment included."""
+"""``cents`` is below 0 where an amended order became cheaper; ``balance``: all that the customer has paid,
+this payment included."""
 
 CUSTOMERS = 40
 ITEMS = 1_000

@@ -1,7 +1,10 @@
-"""Says whether orders and payments that were read together agree. Pure; it knows the shop's rules and nothing of the systems.
+"""Says whether orders and payments that were read together agree.
 
-A join is *torn* when the rows that were read break one of the rules that hold after every transaction of the shop:
-a payment has its order; the payments of an order come to the total of its newest version; the newest balance of a customer is the total of the customer's orders.
+Pure; it knows the shop's rules and nothing of the systems.
+
+A join is *torn* when the rows that were read break one of the rules that hold after every transaction of the
+shop: a payment has its order; the payments of an order come to the total of its newest version; the newest
+balance of a customer is the total of the customer's orders.
 """
 
 from __future__ import annotations

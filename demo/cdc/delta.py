@@ -16,8 +16,9 @@ __all__ = ["Delta"]
 class Delta(System):
     """Two tables, each with a commit of its own: Delta has no transaction over tables.
 
-    The writer keeps a transaction until it knows that the shop does not roll it back. Each commit has the number of the shop's transaction as
-    Delta's application version, so that a restarted writer repeats in each table what that table lacks.
+    The writer keeps a transaction until it knows that the shop does not roll it back. Each commit has the
+    number of the shop's transaction as Delta's application version, so that a restarted writer repeats in
+    each table what that table lacks.
     """
 
     APP = "shop"
@@ -63,7 +64,8 @@ class Delta(System):
     def _matched(self, orders_first: bool) -> Both:
         """Take both tables back to the last transaction of the shop that both have.
 
-        It works for one writer whose every transaction changes both tables, and for readers that know the name of its application.
+        It works for one writer whose every transaction changes both tables, and for readers that know the
+        name of its application.
         """
         opened: dict[str, DeltaTable] = {}
         for name in ("orders", "payments") if orders_first else ("payments", "orders"):

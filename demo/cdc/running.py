@@ -57,7 +57,8 @@ class Run:
     seconds: float
     """Usual time of a transaction of the writer (median)."""
     is_complete: bool
-    """In the end both tables hold exactly what the shop has committed: nothing is lost, doubled, or rolled back."""
+    """In the end both tables hold exactly what the shop has committed: nothing is lost, doubled, or rolled
+    back."""
 
     def ways(self) -> dict[str, list[Read]]:
         """Return the reads by way."""
@@ -68,7 +69,10 @@ class Run:
 
 
 def run(system: str, path: str, load: Load, show: Callable[[int], None] = lambda _: None) -> Run:
-    """Write the whole load to a new place, with a reader beside it. ``show`` gets the number of the transaction that was done last."""
+    """Write the whole load to a new place, with a reader beside it.
+
+    ``show`` gets the number of the transaction that was done last.
+    """
     target = opened(system, path)  # so that the reader finds both tables
     began = time.monotonic()
     with tempfile.TemporaryFile() as said:

@@ -31,7 +31,10 @@ class System(ABC):
 
     @abstractmethod
     def done(self) -> int:
-        """Return the number of the shop's last transaction that both tables have; 0: none. Makes ready to write."""
+        """Return the number of the shop's last transaction that both tables have; 0: none.
+
+        Makes ready to write.
+        """
 
     @abstractmethod
     def apply(self, change: Change) -> None:
@@ -48,7 +51,10 @@ class System(ABC):
 
 
 def opened(system: str, path: str) -> System:
-    """Return a system, with empty tables if it has none. Imports what that system needs, and nothing of the other one."""
+    """Return a system, with empty tables if it has none.
+
+    Imports what that system needs, and nothing of the other one.
+    """
     if system == "delta":
         from demo.cdc.delta import Delta
 

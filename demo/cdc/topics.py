@@ -14,7 +14,10 @@ __all__ = ["Topics"]
 
 
 class Topics(System):
-    """Two topics. The rows of a transaction go into the log before it is decided, as Kafka's producers do it."""
+    """Two topics.
+
+    The rows of a transaction go into the log before it is decided, as Kafka's producers do it.
+    """
 
     def __init__(self, path: str) -> None:
         self._log = TxnLog.open_or_create(path)

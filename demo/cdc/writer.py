@@ -1,4 +1,7 @@
-"""The writer: applies the shop's transactions to a system, and says on stdout which one it begins and which one is done. It may be killed at any time."""
+"""The writer: applies the shop's transactions to a system, and says on stdout which one it begins and which one is done.
+
+It may be killed at any time.
+"""
 
 from __future__ import annotations
 

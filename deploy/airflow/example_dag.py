@@ -1,4 +1,7 @@
-"""A DAG of Apache Airflow: waits for orders, writes totals exactly once, and keeps the log small. The root comes from the variable ``TXNLOG_ROOT``."""
+"""A DAG of Apache Airflow: waits for orders, writes totals exactly once, and keeps the log small.
+
+The root comes from the variable ``TXNLOG_ROOT``.
+"""
 
 from __future__ import annotations
 

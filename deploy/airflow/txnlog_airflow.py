@@ -1,7 +1,9 @@
-"""Operators and a sensor of Apache Airflow 3 for logs of txnlog. Copy this file beside your DAGs; ``pip install 'txnlog[s3]'`` in Airflow's environment.
+"""Operators and a sensor of Apache Airflow 3 for logs of txnlog.
 
-A task of Airflow may be killed, and is tried again. :class:`TxnLogProcessOperator` takes no record twice and leaves none out over all of these tries: the
-positions of its group and what it writes are one commit.
+Copy this file beside your DAGs; ``pip install 'txnlog[s3]'`` in Airflow's environment.
+
+A task of Airflow may be killed, and is tried again. :class:`TxnLogProcessOperator` takes no record twice and
+leaves none out over all of these tries: the positions of its group and what it writes are one commit.
 """
 
 from __future__ import annotations
@@ -121,7 +123,10 @@ class TxnLogProcessOperator(BaseOperator):
 
 
 class TxnLogMaintenanceOperator(BaseOperator):
-    """Does one round of ``txnlog maintain all``, or one of its tasks. A try that was killed leaves nothing to repair."""
+    """Does one round of ``txnlog maintain all``, or one of its tasks.
+
+    A try that was killed leaves nothing to repair.
+    """
 
     template_fields = ("root",)
 

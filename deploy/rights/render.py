@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Print a template of rights with its names filled in: ``render.py aws writer BUCKET=my-bucket ROOT=log``.
 
-Python alone is enough. Without names it says which the template has; without a template, which templates there are. A name is checked before it is
-written: a wildcard or a quote in one would make a right wider than it looks.
+Python alone is enough. Without names it says which the template has; without a template, which templates
+there are. A name is checked before it is written: a wildcard or a quote in one would make a right wider than
+it looks.
 """
 
 from __future__ import annotations

@@ -24,9 +24,10 @@ _views: WeakKeyDictionary[Any, dict[str, tuple[Any, ...]]] = WeakKeyDictionary()
 def read_table(spark: SparkSession, root: str | os.PathLike[str], topic: str, **options: Any) -> DataFrame:
     """Return a topic as a DataFrame: the rows of ``format("txnlog")``, pinned at one entry.
 
-    Files that hold nothing but rows of the read go to Spark's own Parquet reader: column pruning, conditions, counts and statistics
-    are then Spark's own. The rest are files that are partly aborted or cut by the range, rows in entries, small files. This process reads
-    a small rest at once, so that Spark knows its size for joins; a larger one goes through the DataSource. :func:`describe` says what goes which way.
+    Files that hold nothing but rows of the read go to Spark's own Parquet reader: column pruning, conditions,
+    counts and statistics are then Spark's own. The rest are files that are partly aborted or cut by the
+    range, rows in entries, small files. This process reads a small rest at once, so that Spark knows its size
+    for joins; a larger one goes through the DataSource. :func:`describe` says what goes which way.
 
     Parameters
     ----------
@@ -41,13 +42,15 @@ def read_table(spark: SparkSession, root: str | os.PathLike[str], topic: str, **
     native : bool, optional
         False: all of it through the DataSource.
     native_bytes_min : int, optional
-        Size of the smallest file that goes natively (inclusive); by default 512 KiB on a local disk, else 4 MiB.
+        Size of the smallest file that goes natively (inclusive); by default 512 KiB on a local disk, else 4
+        MiB.
     driver_bytes_max : int, optional
-        Size of the largest rest that this process reads (inclusive), as its files have it; by default 4 MiB, in at most 64 files and entries, and
-        16 MiB of rows in memory. 0: none. Other rests go through the DataSource, and so do times of day and variants.
+        Size of the largest rest that this process reads (inclusive), as its files have it; by default 4 MiB,
+        in at most 64 files and entries, and 16 MiB of rows in memory. 0: none. Other rests go through the
+        DataSource, and so do times of day and variants.
     storage_options : mapping of str to str, optional
-        Credentials, endpoint, … of S3; by default Spark's own settings of s3a, and the environment. Spark's Parquet reader has
-        only its own settings.
+        Credentials, endpoint, … of S3; by default Spark's own settings of s3a, and the environment. Spark's
+        Parquet reader has only its own settings.
 
     Returns
     -------
@@ -57,7 +60,8 @@ def read_table(spark: SparkSession, root: str | os.PathLike[str], topic: str, **
     Raises
     ------
     NotFoundError, OffsetOutOfRangeError, InvalidInputError
-        As of :meth:`txnformat.log.TxnLog.read`. InvalidInputError of kind ``unsupported-spark``: Spark is older than 4.1.
+        As of :meth:`txnformat.log.TxnLog.read`. InvalidInputError of kind ``unsupported-spark``: Spark is
+        older than 4.1.
     StorageError
         Kind ``spark-cannot-read``: Spark cannot get at files that this process can read.
     CorruptDataError
@@ -65,8 +69,9 @@ def read_table(spark: SparkSession, root: str | os.PathLike[str], topic: str, **
 
     Notes
     -----
-    The DataFrame names the files, so it can be read until a vacuum deletes them: a grace after a compaction replaced them. Spark's error says
-    then that a file does not exist: make the DataFrame again. Natively the checksums of pages are verified, but neither page headers nor footers.
+    The DataFrame names the files, so it can be read until a vacuum deletes them: a grace after a compaction
+    replaced them. Spark's error says then that a file does not exist: make the DataFrame again. Natively the
+    checksums of pages are verified, but neither page headers nor footers.
     """
     return plan_table(spark, root, topic, **options).frame()
 
@@ -89,7 +94,8 @@ def read_tables(
     version_as_of, timestamp_as_of
         As of :meth:`txnformat.log.TxnLog.read`; by default the newest entry. The isolation is ``snapshot``.
     options
-        ``native``, ``native_bytes_min``, ``driver_bytes_max`` and ``storage_options``, as of :func:`read_table`, which also says what is raised.
+        ``native``, ``native_bytes_min``, ``driver_bytes_max`` and ``storage_options``, as of
+        :func:`read_table`, which also says what is raised.
     """
     wanted = topics if isinstance(topics, Mapping) else dict.fromkeys(listed("topics", topics))
     plans = plan_tables(
@@ -105,7 +111,10 @@ def read_tables(
 
 
 def describe(spark: SparkSession, root: str | os.PathLike[str], topic: str, **options: Any) -> str:
-    """Return what :func:`read_table` would read natively and what not, in files, rows and bytes, and why. Reads no data."""
+    """Return what :func:`read_table` would read natively and what not, in files, rows and bytes, and why.
+
+    Reads no data.
+    """
     return plan_table(spark, root, topic, **options).describe()
 
 
@@ -118,7 +127,10 @@ def create_view(
 
 
 def renew_view(spark: SparkSession, name: str) -> None:
-    """Pin a view of :func:`create_view` anew, as the log is now. Raises NotFoundError of kind ``unknown-view``: this session made no such view."""
+    """Pin a view of :func:`create_view` anew, as the log is now.
+
+    Raises NotFoundError of kind ``unknown-view``: this session made no such view.
+    """
     made = _views.get(spark, {}).get(name.lower())
     if made is None:
         raise NotFoundError(

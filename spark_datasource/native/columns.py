@@ -1,8 +1,9 @@
 """Columns of a Parquet file as the topic has them now, and conditions, as columns of Spark.
 
-Spark's Parquet reader leaves row groups out by their statistics. Those of writers other than Spark say nothing of NaN, and do not tell -0.0 from 0.0: with
-``x > 5`` Spark leaves out a row group that holds NaN, which it takes for larger than all numbers. So each float column passes through ``-(-x)``: no condition on it reaches the
-reader, and every bit stays, those of a signalling NaN, too, which ``x * 1.0`` would change.
+Spark's Parquet reader leaves row groups out by their statistics. Those of writers other than Spark say
+nothing of NaN, and do not tell -0.0 from 0.0: with ``x > 5`` Spark leaves out a row group that holds NaN,
+which it takes for larger than all numbers. So each float column passes through ``-(-x)``: no condition on it
+reaches the reader, and every bit stays, those of a signalling NaN, too, which ``x * 1.0`` would change.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ def _has_open_floats(type_: pa.DataType) -> bool:
 def as_now(name: str, stored: FileColumns, type_: pa.DataType, wanted: DataType) -> Column:
     """Return a column of the topic, of a file that may lack it, hold a narrower type, or have it under another name.
 
-    ``stored``: the file's columns. ``type_``: the topic's type of now, ``wanted`` Spark's. The guard comes before the cast: a cast float would be
-    pushed down no less.
+    ``stored``: the file's columns. ``type_``: the topic's type of now, ``wanted`` Spark's. The guard comes
+    before the cast: a cast float would be pushed down no less.
     """
     if not stored.has(name):
         return F.lit(None).cast(wanted)

@@ -1,11 +1,12 @@
 """Which files of a planned read go to Spark's own Parquet reader, and which offsets are the rest. Pure.
 
-A file is *whole* iff the plan takes all of its rows: then a reader of the file reads just what the plan says. The footer is not looked at: runs of row groups
-that begin with the first one, follow each other without a gap, and have as many rows as the log says the file has, are all that it has. A repeated append may
-name a file of which some row groups are no part of the log; its rows are more than those that the plan takes.
+A file is *whole* iff the plan takes all of its rows: then a reader of the file reads just what the plan says.
+The footer is not looked at: runs of row groups that begin with the first one, follow each other without a
+gap, and have as many rows as the log says the file has, are all that it has. A repeated append may name a
+file of which some row groups are no part of the log; its rows are more than those that the plan takes.
 
-The rest is told as ranges of offsets, never as files: a compaction may give the records other files between this plan and the one of the DataSource, and those may
-hold rows that were read natively.
+The rest is told as ranges of offsets, never as files: a compaction may give the records other files between
+this plan and the one of the DataSource, and those may hold rows that were read natively.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from txnformat.types import FileRecord, OffsetRange
 __all__ = ["RANGES_MAX", "Amount", "Division", "Reason", "WholeFile", "divide"]
 
 RANGES_MAX = 2_000
-"""Most ranges of the rest; they travel in an option of the DataSource. A partition of which something is left has at least one."""
+"""Most ranges of the rest; they travel in an option of the DataSource. A partition of which something is left
+has at least one."""
 
 
 class Reason(StrEnum):
@@ -58,7 +60,10 @@ class WholeFile:
 
 
 class Amount(NamedTuple):
-    """Files, rows and bytes. Of a file that is read in part: its rows that are read, and the bytes of their row groups."""
+    """Files, rows and bytes.
+
+    Of a file that is read in part: its rows that are read, and the bytes of their row groups.
+    """
 
     files: int
     rows: int
@@ -93,7 +98,11 @@ def divide(
     ranges_max: int = RANGES_MAX,
     refuse: Callable[[WholeFile], Reason | None] = lambda _: None,
 ) -> Division:
-    """Divide a plan. ``bytes_min``: size of the smallest file that goes natively (inclusive). ``refuse``: says of a whole file why it does not, else None."""
+    """Divide a plan.
+
+    ``bytes_min``: size of the smallest file that goes natively (inclusive). ``refuse``: says of a whole file
+    why it does not, else None.
+    """
     rows: Rows = np.concatenate([np.empty(0, PLANNED), *(one.rows for one in plans)])
     if not len(rows):
         return Division((), {}, {})

@@ -41,7 +41,8 @@ def micro_batch(
     root, topic
         What the stream reads.
     options
-        ``isolation`` as the stream's, ``columns``, ``where``, ``native``, ``native_bytes_min``, ``driver_bytes_max`` and ``storage_options`` as of ``read_table``.
+        ``isolation`` as the stream's, ``columns``, ``where``, ``native``, ``native_bytes_min``,
+        ``driver_bytes_max`` and ``storage_options`` as of ``read_table``.
 
     Raises
     ------

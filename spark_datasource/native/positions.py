@@ -44,7 +44,8 @@ def joined(
 ) -> DataFrame:
     """Return a frame with the metadata columns of :func:`by_batch`.
 
-    ``place``: its column of structs with ``file_name`` and ``row_index``. A left join: a row that no batch claims would show as null, and not be lost.
+    ``place``: its column of structs with ``file_name`` and ``row_index``. A left join: a row that no batch
+    claims would show as null, and not be lost.
     """
     batches = spark.createDataFrame(_batches(files, meta))
     names = {name: f"{place}{name}" for name in batches.columns}

@@ -1,7 +1,8 @@
 """The rest of a table: offsets that no whole file holds, read by a DataSource of their own.
 
-It is the DataSource ``txnlog`` with two differences. The read comes pinned, in one option, from the process that divided it. And of each partition it reads
-ranges instead of one range, so that a file that was replaced since gives no row twice.
+It is the DataSource ``txnlog`` with two differences. The read comes pinned, in one option, from the process
+that divided it. And of each partition it reads ranges instead of one range, so that a file that was replaced
+since gives no row twice.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from txnformat.types import IsolationLevel, OffsetRange
 __all__ = ["PIN", "Rest", "RestReader", "TxnLogRest"]
 
 PIN = "pin"
-"""The option: :meth:`Rest.to_json`. It is no secret, and no right: it names ranges of a log that the options can open."""
+"""The option: :meth:`Rest.to_json`. It is no secret, and no right: it names ranges of a log that the options
+can open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +59,10 @@ class Rest:
 
     @classmethod
     def from_json(cls, text: str) -> Rest:
-        """Return what an option says. Raises InvalidInputError of kind ``invalid-option``: it was not made here."""
+        """Return what an option says.
+
+        Raises InvalidInputError of kind ``invalid-option``: it was not made here.
+        """
         try:
             values = json.loads(text)
             ranges = {
@@ -104,7 +109,10 @@ def storage_given(options: Mapping[str, str]) -> dict[str, str]:
 
 
 class RestReader(TxnLogBatchReader):
-    """Reads the ranges of the rest. ``log``: where this process has it open, at the entry of the rest or a later one."""
+    """Reads the ranges of the rest.
+
+    ``log``: where this process has it open, at the entry of the rest or a later one.
+    """
 
     def __init__(
         self, rest: Rest, path: str, storage: Storage, schema: StructType, log: TxnLog | None = None
@@ -138,7 +146,8 @@ class RestReader(TxnLogBatchReader):
     def rows(self, log: TxnLog, bytes_max: int) -> pa.Table | None:
         """Return the rows, read in this process as tasks would read them, in their order; None: they take more than ``bytes_max`` in memory.
 
-        Requests: those of the files, and 1 GET for each batch table in range that is not kept; none to follow the log.
+        Requests: those of the files, and 1 GET for each batch table in range that is not kept; none to follow
+        the log.
         """
         batches: list[pa.RecordBatch] = []
         size = 0

@@ -1,6 +1,7 @@
 """A small rest: the driver reads it while it plans, so that Spark knows its rows and their size.
 
-Spark takes a Python DataSource for 8 EiB, whatever it holds, and so each union with one: no join would broadcast a topic of ten rows. A local relation has its true size.
+Spark takes a Python DataSource for 8 EiB, whatever it holds, and so each union with one: no join would
+broadcast a topic of ten rows. A local relation has its true size.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ DRIVER_BYTES_MAX = 4 * 2**20
 """Most bytes of a rest that the driver reads, as its files have them (inclusive): 60 ms at 70 MB/s."""
 
 FILES_MAX = 64
-"""Most files, and entries with rows: where a request takes 30 ms, and 16 are on their way at a time, 120 ms."""
+"""Most files, and entries with rows: where a request takes 30 ms, and 16 are on their way at a time, 120 ms.
+"""
 
 MEMORY_BYTES_MAX = 16 * 2**20
 """Most bytes of its rows in memory; Spark broadcasts 10 MB by default."""

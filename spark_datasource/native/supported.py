@@ -10,7 +10,8 @@ from txnformat.errors import InvalidInputError
 __all__ = ["SPARK_MIN", "check_spark"]
 
 SPARK_MIN = (4, 1)
-"""The oldest minor version of Spark: older ones do not take Arrow data from Python data sources as this one hands it over."""
+"""The oldest minor version of Spark: older ones do not take Arrow data from Python data sources as this one
+hands it over."""
 
 
 def check_spark(spark: Any) -> None:

@@ -71,7 +71,8 @@ __all__ = [
 ]
 
 NATIVE_BYTES_MIN = 4 * 2**20
-"""Smallest file that goes natively where a request has a latency: Spark's driver asks for the status of each explicit path, about twice."""
+"""Smallest file that goes natively where a request has a latency: Spark's driver asks for the status of each
+explicit path, about twice."""
 
 NATIVE_BYTES_MIN_AT_HAND = 512 * 1024
 """The same on a local disk."""
@@ -82,7 +83,8 @@ READ_OPTIONS: Mapping[str, str] = {
     "datetimeRebaseMode": "CORRECTED",
     "parquet.page.verify-checksum.enabled": "true",
 }
-"""Options of Spark's Parquet reader; they win over settings of the session, some of which drop rows or change values."""
+"""Options of Spark's Parquet reader; they win over settings of the session, some of which drop rows or change
+values."""
 
 GLOB = frozenset("{}[]*?\\")
 
@@ -113,7 +115,10 @@ class TablePlan:
         return is_small(self.division, self.schema, self.driver_bytes_max)
 
     def frame(self) -> DataFrame:
-        """Return the DataFrame. Raises StorageError of kind ``spark-cannot-read``: Spark cannot get at the files."""
+        """Return the DataFrame.
+
+        Raises StorageError of kind ``spark-cannot-read``: Spark cannot get at the files.
+        """
         frames = [self._native(files) for files in _groups(self.division.native)]
         if self.division.rest:
             frames.append(self._rest())
@@ -224,7 +229,8 @@ def plan_table(
 ) -> TablePlan:
     """Plan what :func:`txnlog.spark.read_table` reads; parameters and errors as there.
 
-    ``topic_ids``: the ids of log and topic that are meant, where they are known. Raises ConflictError of kind ``log-replaced``: others are there.
+    ``topic_ids``: the ids of log and topic that are meant, where they are known. Raises ConflictError of kind
+    ``log-replaced``: others are there.
     """
     (plan,) = plan_tables(spark, root, {topic: columns}, **options)
     if topic_ids is not None and topic_ids != (plan.log_id, plan.pinned.topic_id):

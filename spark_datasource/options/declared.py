@@ -1,8 +1,8 @@
 """Every option of ``format("txnlog")``, declared once: the field that holds its value, its names, kind, default and text.
 
 The parsers, the hints about unknown options, docs/options.md derive from here. The string
-below a field is the text of its option, in Markdown, with links relative to docs/; ``python -m tests.meta.options_reference``
-writes the pages.
+below a field is the text of its option, in Markdown, with links relative to docs/; ``python -m
+tests.meta.options_reference`` writes the pages.
 """
 
 from __future__ import annotations
@@ -74,13 +74,15 @@ class Order(StrEnum):
     OFFSET = "offset"
     """As a Kafka consumer does: up to the last stable offset, where the oldest open transaction begins."""
     COMMIT = "commit"
-    """Order of the entries that committed the records, then of offsets: held back by nothing, and no transaction is ever split."""
+    """Order of the entries that committed the records, then of offsets: held back by nothing, and no
+    transaction is ever split."""
 
 
 def _option(name: str, kind: Kind, example: str, *more: Option, value: Any = None, **others: Any) -> Any:
     """Return the field of an option.
 
-    ``more``: others that the field's value is made of. ``value``: the field's without the option. ``others``: of :class:`Option`.
+    ``more``: others that the field's value is made of. ``value``: the field's without the option. ``others``:
+    of :class:`Option`.
     """
     if isinstance(value, bool | StrEnum):
         others["default"] = f"`{str(value).lower()}`"
@@ -109,7 +111,8 @@ class ReadOptions:
         alias="subscribe",
         value=_REQUIRED,
     )
-    """The topic, or several: of all of them the columns that are read have the same names and types, and `_topic` tells them apart."""
+    """The topic, or several: of all of them the columns that are read have the same names and types, and
+    `_topic` tells them apart."""
     order: Order = _option("order", Kind("name"), "commit", value=Order.OFFSET)
     """`offset`: as a Kafka consumer reads; `commit`: by the entry that committed a record, then by offset, see
     [Reading streams](spark-streams.md#reading-streams)."""
@@ -140,7 +143,8 @@ class ReadOptions:
     columns: tuple[str, ...] | None = _option(
         "columns", _NAMES, "id,_offset", default="all of the topic's own"
     )
-    """The topic's and metadata columns, in this order; others are not fetched; [names](spark-read.md#names-of-columns)."""
+    """The topic's and metadata columns, in this order; others are not fetched;
+    [names](spark-read.md#names-of-columns)."""
     where: str | None = _option(
         "where",
         Kind("SQL condition", OptionValues.text),
@@ -153,9 +157,11 @@ class ReadOptions:
     bytes_per_partition_max: int = _option(
         "maxBytesPerPartition", _BYTES, "64m", value=BYTES_PER_PARTITION_DEFAULT, default="`128m`"
     )
-    """Compressed bytes of a split, with the cost of opening its files, unless one batch is larger; `k`, `m`, `g` are binary."""
+    """Compressed bytes of a split, with the cost of opening its files, unless one batch is larger; `k`, `m`,
+    `g` are binary."""
     fail_on_data_loss: bool = _option("failOnDataLoss", _BOOLEAN, "false", value=True)
-    """`false` clips offsets that are not there to those that are, instead of failing; entries are not clipped."""
+    """`false` clips offsets that are not there to those that are, instead of failing; entries are not
+    clipped."""
     end_expired: bool = _option("endExpired", _BOOLEAN, "true", value=False)
     """The driver first ends open transactions whose time is over, which hold the read back; where it may not write, it logs one
     warning and reads on."""
@@ -171,7 +177,8 @@ class ReadOptions:
         alias="maxOffsetsPerTrigger",
         only="stream",
     )
-    """Offsets of a micro-batch at most, see [Reading streams](spark-streams.md#reading-streams); Spark 4.2 or later."""
+    """Offsets of a micro-batch at most, see [Reading streams](spark-streams.md#reading-streams); Spark 4.2 or
+    later."""
     bytes_per_trigger_max: int | None = _option(
         "maxBytesPerTrigger", _BYTES, "256m", default="no limit", only="stream"
     )
@@ -184,7 +191,8 @@ class ReadOptions:
         default=f"`{LOOK_INTERVAL_MS}`",
         only="stream",
     )
-    """Longest wait between two looks at a log without news, ms: each look is a request, see [Latency and its price](operate.md#latency-and-its-price)."""
+    """Longest wait between two looks at a log without news, ms: each look is a request, see [Latency and its
+    price](operate.md#latency-and-its-price)."""
     storage: Storage = NO_STORAGE
     given: frozenset[str] = dataclasses.field(default=frozenset(), repr=False, compare=False)
     """Names of the options that were given."""
@@ -245,13 +253,15 @@ class WriteOptions:
     partitions: int | None = _option(
         "partitions", _integer(1, PARTITIONS_MAX, f"a topic has at most {PARTITIONS_MAX}"), "4", default="`1`"
     )
-    """Number of partitions of a topic that is created; must agree with a topic that exists, and with the number that the stream began with."""
+    """Number of partitions of a topic that is created; must agree with a topic that exists, and with the
+    number that the stream began with."""
     key_columns: tuple[str, ...] | None = _option("keyColumns", _NAMES, "id", default="none")
     """Key columns of a topic that is created: equal keys go to one partition (Kafka's murmur2)."""
     timestamp_column: str | None = _option("timestampColumn", _NAME, "moment", default="none")
     """Time column of a topic that is created: it holds the records' time."""
     create_topics: bool = _option("createTopics", _BOOLEAN, "false", value=True)
-    """`false` makes a topic that does not exist an error; it is the default in a stream whose rows name their topics."""
+    """`false` makes a topic that does not exist an error; it is the default in a stream whose rows name their
+    topics."""
     case_sensitive: bool = False
     """Whether names of columns have to be written in the letter case of the columns."""
     storage: Storage = NO_STORAGE

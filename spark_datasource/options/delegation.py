@@ -1,7 +1,7 @@
 """How a write learns that it belongs to a SparkTransaction: an internal option carries the producer's identity.
 
-It is no secret, and no right: any process that can write to the store could stage in the transaction as well. The log refuses it
-once the transaction has ended.
+It is no secret, and no right: any process that can write to the store could stage in the transaction as well.
+The log refuses it once the transaction has ended.
 """
 
 from __future__ import annotations

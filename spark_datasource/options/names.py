@@ -14,7 +14,10 @@ HOW = "put a name with commas or backquotes in backquotes, with each backquote i
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Return the names of a comma list. Raises ValueError: an empty name, or backquotes not around a whole name."""
+    """Return the names of a comma list.
+
+    Raises ValueError: an empty name, or backquotes not around a whole name.
+    """
     names = []
     position = 0
     while True:

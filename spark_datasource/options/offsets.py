@@ -45,9 +45,10 @@ def parse_offsets(
 ) -> StartOrEnd | None:
     """Return what an offsets option says; None when it is not given.
 
-    The text is ``earliest``, ``latest``, ``{"topic": {"0": 5, "1": -2}}`` or, for a single topic, ``{"0": 5}``; in
-    commit order ``{"entry": 17}``. ``found``: gets one more problem when the text is anything else. ``topics``: those
-    of the read; empty: they are given by a pattern. ``by_entry``: whether the read is in commit order.
+    The text is ``earliest``, ``latest``, ``{"topic": {"0": 5, "1": -2}}`` or, for a single topic, ``{"0":
+    5}``; in commit order ``{"entry": 17}``. ``found``: gets one more problem when the text is anything else.
+    ``topics``: those of the read; empty: they are given by a pattern. ``by_entry``: whether the read is in
+    commit order.
     """
     text = found.text(name)
     if text is None:

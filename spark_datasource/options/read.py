@@ -1,7 +1,7 @@
 """Options of reads, of DataFrames and of streams, parsed once into plain values.
 
-Spark asks for a schema before it says which of the two it reads: everything is parsed and checked in one place, and
-options that only the other kind knows are refused as soon as the kind is known.
+Spark asks for a schema before it says which of the two it reads: everything is parsed and checked in one
+place, and options that only the other kind knows are refused as soon as the kind is known.
 """
 
 from __future__ import annotations

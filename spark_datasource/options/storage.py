@@ -1,6 +1,7 @@
 """How Spark jobs reach a store: the options ``storage.<name>``, and below them the settings of Spark's own connectors (``hadoop``).
 
-Settings found on the driver travel to the tasks inside the pickled reader or writer, never in a plan, and are never shown.
+Settings found on the driver travel to the tasks inside the pickled reader or writer, never in a plan, and are
+never shown.
 """
 
 from __future__ import annotations

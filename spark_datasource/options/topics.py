@@ -27,7 +27,10 @@ class TopicChoice:
         return self.pattern if self.pattern is not None else ",".join(self.names)
 
     def chosen(self, state: LogState, *, without: Container[str] = ()) -> list[TopicState]:
-        """Return the topics by name; a pattern may match none. Raises NotFoundError ``unknown-topic`` for a name, but for those of ``without``."""
+        """Return the topics by name; a pattern may match none.
+
+        Raises NotFoundError ``unknown-topic`` for a name, but for those of ``without``.
+        """
         if self.pattern is None:
             return [
                 state.topic(name) for name in self.names if name in state.topic_ids or name not in without

@@ -1,7 +1,7 @@
 """Values of options: what Spark passed on as text, each parsed once, and all that is wrong with them.
 
-Spark lower-cases the keys and turns every value into text. Every problem is found before anything else happens,
-and all of them are in one error; an unknown option is an error that names the nearest known one.
+Spark lower-cases the keys and turns every value into text. Every problem is found before anything else
+happens, and all of them are in one error; an unknown option is an error that names the nearest known one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class Kind(NamedTuple):
     type: str
     """The type, in words for the documentation."""
     parse: Callable[[OptionValues, str], Any] | None = None
-    """Returns the value of the option of a name, None when the option is not given. Kinds whose parser looks at other options have no such function."""
+    """Returns the value of the option of a name, None when the option is not given. Kinds whose parser looks
+    at other options have no such function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,8 @@ class OptionValues:
                 hint=f"use {USE_VIEW}",
             )
         for key in sorted(self._values.keys() & names.keys() - _EMPTY_IS_MISSING):
-            # Often a variable that was not set. A default in its place would be a guess: without txnAppId, not once.
+            # Often a variable that was not set. A default in its place would be a guess: without txnAppId,
+            # not once.
             if not self._values[key]:
                 self.problems.append(f"option {names[key]} is empty; give it a value, or leave it out")
         for key in sorted(self._values.keys() - names.keys()):

@@ -53,9 +53,9 @@ def parse_write_options(
 ) -> WriteOptions:
     """Return the options of a write.
 
-    ``case_sensitive``: the session's ``spark.sql.caseSensitive``. ``columns``: the DataFrame's: one called ``topic``
-    routes the rows when the option of that name is absent. Raises InvalidInputError of kind ``invalid-option``: every
-    problem.
+    ``case_sensitive``: the session's ``spark.sql.caseSensitive``. ``columns``: the DataFrame's: one called
+    ``topic`` routes the rows when the option of that name is absent. Raises InvalidInputError of kind
+    ``invalid-option``: every problem.
     """
     others, delegation = delegated_by(options)
     found = OptionValues(others, WRITE, {"reads": READ, "streaming writes": STREAM_WRITE}, LATER)
@@ -76,7 +76,8 @@ def parse_stream_write_options(
     found = OptionValues(options, STREAM_WRITE, {"reads": READ, "batch writes": WRITE}, LATER)
     values = _write_values(found, columns, hadoop)
     if values["topic"] is None:
-        # A column may hold anything at any time, and a stream runs unwatched: a name mistyped once makes no topic.
+        # A column may hold anything at any time, and a stream runs unwatched: a name mistyped once makes no
+        # topic.
         values.setdefault("create_topics", False)
     own = field_values(found, StreamWriteOptions)
     found.finish()
@@ -111,8 +112,8 @@ def _topic(found: OptionValues, text: str | None) -> str:
 def topic_app_id(topic: str, app_id: str) -> str:
     """Return the id under which versions of an application are counted: by topic, ``*`` for routed writes.
 
-    By topic as Delta Lake counts by table: a job that writes two topics under one name and version would otherwise
-    find its second write "done". No topic's name has a slash or an asterisk in it.
+    By topic as Delta Lake counts by table: a job that writes two topics under one name and version would
+    otherwise find its second write "done". No topic's name has a slash or an asterisk in it.
     """
     return f"{topic}/{app_id}"
 

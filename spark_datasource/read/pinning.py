@@ -1,7 +1,7 @@
 """Pinning a read: options and the newest state in, what to read of every topic out, fixed for good.
 
-A pin is made once for each ``load()``. Every later plan of it, on any newer state, in any process, gives the same rows: rows below a pinned end never change,
-nor do those that an entry committed.
+A pin is made once for each ``load()``. Every later plan of it, on any newer state, in any process, gives the
+same rows: rows below a pinned end never change, nor do those that an entry committed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Pin:
 
     log_id: str
     entry: int
-    """The entry of a snapshot, the last one (inclusive) in commit order; else the one whose state it was made on."""
+    """The entry of a snapshot, the last one (inclusive) in commit order; else the one whose state it was made
+    on."""
     topics: tuple[TopicPin, ...]
     """The topics, by name."""
     since: int = -1
@@ -63,10 +64,10 @@ class Pin:
 def pin_read(log: TxnLog, options: ReadOptions) -> Pin:
     """Pin a read on the newest state; of a snapshot the entry decides what is there, and the ends only bound it.
 
-    Requests: none beyond the state's; with times those of finding the entry, or, on a topic that declares a timestamp
-    column, the ranges of that column in one batch for each partition and timestamp; with ``end_expired`` those of
-    ending transactions. Raises NotFoundError: no such topic, partition or version; OffsetOutOfRangeError,
-    InvalidInputError: offsets that are not there, an end before its start.
+    Requests: none beyond the state's; with times those of finding the entry, or, on a topic that declares a
+    timestamp column, the ranges of that column in one batch for each partition and timestamp; with
+    ``end_expired`` those of ending transactions. Raises NotFoundError: no such topic, partition or version;
+    OffsetOutOfRangeError, InvalidInputError: offsets that are not there, an end before its start.
     """
     state = log.transactions.end_expired_if_permitted() if options.end_expired else log.state
     if options.order is Order.COMMIT:
@@ -127,7 +128,10 @@ def first_floors(state: LogState, topic: TopicState, since: int) -> tuple[int, .
 
 
 def start_entry(state: LogState, starting: StartOrEnd) -> int:
-    """Return the last entry before a read in commit order. OffsetOutOfRangeError: it begins beyond the next entry."""
+    """Return the last entry before a read in commit order.
+
+    OffsetOutOfRangeError: it begins beyond the next entry.
+    """
     if starting.entry is None:
         return -1 if starting.default == EARLIEST else state.entry
     if starting.entry > state.entry + 1:

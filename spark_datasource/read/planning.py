@@ -35,8 +35,12 @@ __all__ = ["plan_commits", "plan_offsets", "splits_of", "topic_read"]
 def topic_read(
     options: ReadOptions, name: str, topic_id: str, schema: TopicSchema, wanted: StructType
 ) -> TopicRead:
-    """Return a topic as a task reads it. Raises InvalidInputError of kinds ``schema-mismatch``, ``invalid-where``."""
-    # A session has a time zone, which the log does not know: a time without one would be another in Spark's own WHERE.
+    """Return a topic as a task reads it.
+
+    Raises InvalidInputError of kinds ``schema-mismatch``, ``invalid-where``.
+    """
+    # A session has a time zone, which the log does not know: a time without one would be another in Spark's
+    # own WHERE.
     where = None if options.where is None else topic_predicate(options.where, schema, need_zone=True)
     return TopicRead(name, topic_id, schema, project(name, schema, options.columns, wanted).columns, where)
 
@@ -51,7 +55,8 @@ def plan_offsets(
 ) -> TopicPlan:
     """Plan to read offsets of a topic. Requests: 1 GET for each batch table in range that is not kept.
 
-    ``ranges``: by partition; the topic may have more by now. ``entry``: of the state that the read was pinned to.
+    ``ranges``: by partition; the topic may have more by now. ``entry``: of the state that the read was pinned
+    to.
     """
     plan = log.plan(
         read.name,

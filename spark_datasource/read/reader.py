@@ -28,8 +28,9 @@ __all__ = ["TxnLogBatchReader"]
 class TxnLogBatchReader(DataSourceReader):
     """Reads what a pin covers.
 
-    It goes pickled to every task, so it holds no more than the pin. It does not override ``pushFilters``: Spark
-    4.1 to 4.3 give the filtered plan of one query to all others of the same DataFrame, which loses rows.
+    It goes pickled to every task, so it holds no more than the pin. It does not override ``pushFilters``:
+    Spark 4.1 to 4.3 give the filtered plan of one query to all others of the same DataFrame, which loses
+    rows.
     """
 
     trace: str | None = None
@@ -42,7 +43,10 @@ class TxnLogBatchReader(DataSourceReader):
 
     @clean_errors
     def partitions(self) -> list[InputPartition]:
-        """Return the splits. Requests: those of following the log, and 1 GET for each batch table in range."""
+        """Return the splits.
+
+        Requests: those of following the log, and 1 GET for each batch table in range.
+        """
         with span("plan") as one:
             log = open_log(self._options.path, self._options.storage)
             one.set(log=log.url)
@@ -95,6 +99,9 @@ class TxnLogBatchReader(DataSourceReader):
 
     @clean_iterator
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a split in the order of the read. Requests: sidecars and those of the segment files."""
+        """Yield the rows of a split in the order of the read.
+
+        Requests: sidecars and those of the segment files.
+        """
         if isinstance(partition, Split):  # else Spark's stand-in when there is nothing to read
             yield from read_split(partition, self._options, self._schema)

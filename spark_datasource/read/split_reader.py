@@ -44,9 +44,9 @@ def read_split(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a split in the order of the read.
 
-    A segment that was compacted since the split was planned is read from its new place. ``schema``: Spark's. ``is_patient``: wait while the store
-    fails for now; a task that often fails ends its query. Requests: sidecars and those of the segment files; where one of them is gone
-    also those of opening the log.
+    A segment that was compacted since the split was planned is read from its new place. ``schema``: Spark's.
+    ``is_patient``: wait while the store fails for now; a task that often fails ends its query. Requests:
+    sidecars and those of the segment files; where one of them is gone also those of opening the log.
     """
     settle()
     with kept_store(options.path, options.storage, split.log_id) as kept:
@@ -132,7 +132,10 @@ class _Task:
         yield from self.rows(together)
 
     def rows(self, parts: Sequence[_Planned]) -> Iterator[pa.RecordBatch]:
-        """Yield planned rows of partitions, one after the other. Their files have the same numbers; each small one is fetched once."""
+        """Yield planned rows of partitions, one after the other.
+
+        Their files have the same numbers; each small one is fetched once.
+        """
         if not parts:
             return
         named = {number: file for part in parts for number, file in part.files.items()}
@@ -145,7 +148,8 @@ class _Task:
         )
         with OpenFiles(self._store, has_data=needs_data, ahead=self.kept) as files:
             files.expect(np.concatenate(expected), named.__getitem__)
-            # Each slot of an executor has a task of its own: where a request takes no time, threads only get in their way.
+            # Each slot of an executor has a task of its own: where a request takes no time, threads only get
+            # in their way.
             options = {"files": files, "files_ahead": min(FILES_AHEAD, self._store.reads_in_flight - 1)}
             for read, partition, rows, _ in parts:
                 projection = Projection(read.columns, self._schema)

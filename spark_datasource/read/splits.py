@@ -1,11 +1,12 @@
 """Cutting a read into splits: few and of equal cost, each a run of the log in order. Pure.
 
-A Python task costs 5 to 25 ms however little it reads, so a split may hold rows of several partitions. A batch that is
-not sealed is never cut in two.
+A Python task costs 5 to 25 ms however little it reads, so a split may hold rows of several partitions. A
+batch that is not sealed is never cut in two.
 
-The cost of a split is its compressed bytes, and *open bytes* for each file that it opens: many small files become many tasks. Where these are most of the
-cost, splits are cut across all partitions at the same entries, not partition by partition: a small file has batches of many partitions, and each split would
-fetch it. Within a partition the splits are in order either way.
+The cost of a split is its compressed bytes, and *open bytes* for each file that it opens: many small files
+become many tasks. Where these are most of the cost, splits are cut across all partitions at the same entries,
+not partition by partition: a small file has batches of many partitions, and each split would fetch it. Within
+a partition the splits are in order either way.
 """
 
 from __future__ import annotations
@@ -42,13 +43,15 @@ SPLIT_BYTES_MIN = 4 * 2**20
 """Below this a split for every core costs more than it saves (Spark's spark.sql.files.openCostInBytes)."""
 
 OPEN_BYTES = 2**20
-"""The cost of opening a file where a request has a latency: of 30 ms, in which 2 MiB come at 70 MB/s; but several files are on their way at a time."""
+"""The cost of opening a file where a request has a latency: of 30 ms, in which 2 MiB come at 70 MB/s; but
+several files are on their way at a time."""
 
 OPEN_BYTES_AT_HAND = 128 * 1024
 """The same on a local disk, where only Python's work is left: 1 to 2 ms."""
 
 FURTHER_OPENS = 4
-"""So many further batches of a sealed segment count as a file: they lie in files of their own, or in those of other partitions; only its sidecar knows."""
+"""So many further batches of a sealed segment count as a file: they lie in files of their own, or in those of
+other partitions; only its sidecar knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,8 @@ class TopicPlan:
     read: TopicRead
     partitions: Sequence[PartitionPlan]
     files: Mapping[int, FileRecord]
-    """File records, by the numbers that the plans' rows have in ``file``: they are the log's, no two topics share one."""
+    """File records, by the numbers that the plans' rows have in ``file``: they are the log's, no two topics
+    share one."""
     sealed: Sequence[SealedRange] = ()
 
     def cost(self, open_bytes: int = 0) -> int:
@@ -143,9 +147,10 @@ def _opens(parts: Sequence[SealedRange]) -> int:
 def split_count(size: int, bytes_max: int, partitions_min: int | None, cores: int) -> int:
     """Return how many splits to aim for.
 
-    ``size``: the cost of the whole read, in bytes. ``bytes_max``: of one split (inclusive). ``partitions_min``: what
-    the user asks for; None: enough for ``cores``, unless splits get smaller than SPLIT_BYTES_MIN. ``cores``: of the
-    machine that plans. A cluster has more, and large reads then have more splits by ``bytes_max``.
+    ``size``: the cost of the whole read, in bytes. ``bytes_max``: of one split (inclusive).
+    ``partitions_min``: what the user asks for; None: enough for ``cores``, unless splits get smaller than
+    SPLIT_BYTES_MIN. ``cores``: of the machine that plans. A cluster has more, and large reads then have more
+    splits by ``bytes_max``.
     """
     by_size = -(-size // bytes_max)
     if partitions_min is None:
@@ -156,9 +161,10 @@ def split_count(size: int, bytes_max: int, partitions_min: int | None, cores: in
 def cut(log_id: str, entry: int, plans: Sequence[TopicPlan], count: int, open_bytes: int = 0) -> list[Split]:
     """Return about ``count`` splits of about equal cost, those of sealed segments first; none is empty.
 
-    Where the batches of a sealed segment lie only its sidecar knows, so it is cut by offsets, as if they were of equal
-    size. Two tasks may then read one row group, each its part of it: a range of offsets can be planned again when the files have been compacted
-    meanwhile, a list of batches could not. ``log_id``, ``entry``: as of :class:`Split`. ``open_bytes``: the cost of opening a file.
+    Where the batches of a sealed segment lie only its sidecar knows, so it is cut by offsets, as if they were
+    of equal size. Two tasks may then read one row group, each its part of it: a range of offsets can be
+    planned again when the files have been compacted meanwhile, a list of batches could not. ``log_id``,
+    ``entry``: as of :class:`Split`. ``open_bytes``: the cost of opening a file.
     """
     topics = [plan.read for plan in plans]
     parts = [(topic, one) for topic, plan in enumerate(plans) for one in plan.partitions if len(one.rows)]
@@ -198,8 +204,9 @@ def _cut_order(
 ) -> tuple[Rows, Rows, Rows]:
     """Return the places of rows in the order in which they are cut; and in that order the number of the unit of each, and its cost.
 
-    Partition by partition, each row a unit; where it costs more to open files than to read them, by entries across all partitions of a topic, and
-    rows of one file that follow each other are a unit. The cost of opening a file is shared by such rows.
+    Partition by partition, each row a unit; where it costs more to open files than to read them, by entries
+    across all partitions of a topic, and rows of one file that follow each other are a unit. The cost of
+    opening a file is shared by such rows.
     """
     order: Rows = np.arange(len(rows))
     units: Rows = order

@@ -1,8 +1,8 @@
 """How much of a backlog one micro-batch takes, in offset order. Pure.
 
-As Kafka's source does, every partition gives its share of the backlog: partitions that lag for the same time are read to
-the same time, so no watermark runs ahead of the records of a larger partition. Here the limit is exact, and no partition
-with a backlog is left out as long as the limit has a record for each.
+As Kafka's source does, every partition gives its share of the backlog: partitions that lag for the same time
+are read to the same time, so no watermark runs ahead of the records of a larger partition. Here the limit is
+exact, and no partition with a backlog is left out as long as the limit has a record for each.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ class Available(NamedTuple):
 def granted(backlogs: Sequence[Available], rows_max: int | None, bytes_max: int | None) -> list[int]:
     """Return how many offsets a micro-batch takes of each partition: some, when there are any.
 
-    ``rows_max``: offsets at most, 1 or more. Records are no more than that: aborted ones and markers have offsets,
-    too. ``bytes_max``: compressed bytes at most, about, 1 or more; one record at least comes whatever its size.
+    ``rows_max``: offsets at most, 1 or more. Records are no more than that: aborted ones and markers have
+    offsets, too. ``bytes_max``: compressed bytes at most, about, 1 or more; one record at least comes
+    whatever its size.
     """
     lags = [backlog.lag for backlog in backlogs]
     by_rows = lags if rows_max is None else _shares(lags, rows_max)
@@ -53,7 +54,8 @@ def granted(backlogs: Sequence[Available], rows_max: int | None, bytes_max: int 
 def _shares(amounts: Sequence[int], limit: int) -> list[int]:
     """Return of each amount its share of ``limit``: all of them together exactly that, or everything.
 
-    At least 1 of each that is more than 0, or, where there are more of those than the limit, 1 of the largest ones.
+    At least 1 of each that is more than 0, or, where there are more of those than the limit, 1 of the largest
+    ones.
     """
     total = sum(amounts)
     if total <= limit:

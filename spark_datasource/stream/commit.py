@@ -1,6 +1,7 @@
 """From a batch of a stream to a write: the driver checks the messages of its tasks against the state of the log.
 
-The driver that commits has not planned, so it checks all that the messages say of the log against its own knowledge.
+The driver that commits has not planned, so it checks all that the messages say of the log against its own
+knowledge.
 """
 
 from __future__ import annotations
@@ -24,12 +25,15 @@ __all__ = ["as_write"]
 
 
 def as_write(log: TxnLog, batch: Batch, options: StreamWriteOptions, frame: StructType) -> Write:
-    """Return what to commit for a batch, by what is known of the log. Requests: 1 PUT above 1,000 batches, else none.
+    """Return what to commit for a batch, by what is known of the log.
 
-    Raises InternalError of kind ``invalid-commit-message``: the messages say what no task of this write can say;
-    NotFoundError of kind ``topic-gone``: the one topic of the query was deleted; ConflictError of kind ``topic-replaced``: a topic of the batch is not in the log. Kind
-    ``partition-count-changed``: one that distributes by key has other partitions by now; InvalidInputError of kind
-    ``unroutable-rows``: too many topics.
+    Requests: 1 PUT above 1,000 batches, else none.
+
+    Raises InternalError of kind ``invalid-commit-message``: the messages say what no task of this write can
+    say; NotFoundError of kind ``topic-gone``: the one topic of the query was deleted; ConflictError of kind
+    ``topic-replaced``: a topic of the batch is not in the log. Kind ``partition-count-changed``: one that
+    distributes by key has other partitions by now; InvalidInputError of kind ``unroutable-rows``: too many
+    topics.
     """
     stamp, state = batch.stamp, log.state
     app = AppRef(
@@ -89,7 +93,8 @@ def _known_or_new(
     expected = TopicStamp(create.topic_id, create.directory, 0, create.partitions)
     if stamp != expected:
         raise invalid_message("a topic that differs from the one to create", topic=name, got=stamp)
-    # Another client may have made it meanwhile: then this creates nothing, and the records go there if it is alike.
+    # Another client may have made it meanwhile: then this creates nothing, and the records go there if it is
+    # alike.
     theirs = state.topics.get(state.topic_ids.get(name, ""))
     alike = theirs is not None and theirs.created.partitions == create.partitions
     count = _partition_count(theirs, stamp) if theirs is not None and alike else create.partitions

@@ -19,7 +19,10 @@ IDENTITY_MS = 60_000
 
 
 class FollowedLog:
-    """A log that a query follows; it waits while the store fails for now. ``store``: the log's store, if it is open."""
+    """A log that a query follows; it waits while the store fails for now.
+
+    ``store``: the log's store, if it is open.
+    """
 
     def __init__(
         self, options: ReadOptions, clock: Clock | None = None, store: ObjectStore | None = None
@@ -42,9 +45,9 @@ class FollowedLog:
     def follow(self, *, is_idle: bool = False) -> LogState:
         """Return the newest state.
 
-        ``is_idle``: the last look saw nothing to read. Then looks follow each other, with waits (:mod:`txnformat.consumers.looks`), until one sees
-        a new entry, or for the interval. Raises ConflictError of kind ``log-replaced``: the log was removed, recreated, or restored
-        to an older state.
+        ``is_idle``: the last look saw nothing to read. Then looks follow each other, with waits
+        (:mod:`txnformat.consumers.looks`), until one sees a new entry, or for the interval. Raises
+        ConflictError of kind ``log-replaced``: the log was removed, recreated, or restored to an older state.
         """
         if not is_idle:
             self._looks.news(self.state.timestamp_ms, self._asked_ms)
@@ -69,7 +72,8 @@ class FollowedLog:
                 self.log.transactions.end_expired_if_permitted() if self._end_expired else self.log.refresh()
             )
         except CorruptDataError:
-            # An entry that does not chain is the next one of another log, when the last one has been replaced.
+            # An entry that does not chain is the next one of another log, when the last one has been
+            # replaced.
             self._recognize(self.log.state)
             raise
         self._looked = self._clock.now()
@@ -82,7 +86,8 @@ class FollowedLog:
     def _recognize(self, state: LogState) -> None:
         """Look whether the last entry is still there: in a log that is gone no next one would ever come.
 
-        A query that was paused for days may find that a truncation has deleted it; the next look then begins with a snapshot.
+        A query that was paused for days may find that a truncation has deleted it; the next look then begins
+        with a snapshot.
         """
         store = self.log.store
         found = has_entry(store, state.entry, state.entry_sha256)

@@ -1,7 +1,7 @@
 """Commit messages of a stream: besides what was uploaded, everything that the driver needs to know of the batch.
 
-Spark plans a batch in one process and commits it in another, so a message also says what the tasks were given. All
-messages of a batch say the same of it, or none is believed.
+Spark plans a batch in one process and commits it in another, so a message also says what the tasks were
+given. All messages of a batch say the same of it, or none is believed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from txnformat.field_types import Count, Name, PartitionCount, SchemaId, Uuid
 __all__ = ["PROPERTIES", "Batch", "BatchStamp", "StreamUpload", "TopicStamp", "as_batch", "stamp_of"]
 
 QUERY_ID, BATCH_ID, RUN_ID = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
-"""The local properties in which Spark tells a task what it works for; of a stream, the job group is the run."""
+"""The local properties in which Spark tells a task what it works for; of a stream, the job group is the run.
+"""
 PROPERTIES = (QUERY_ID, BATCH_ID, RUN_ID)
 
 
@@ -87,7 +88,10 @@ class Batch(NamedTuple):
 
 
 def stamp_of(plan: WritePlan, properties: Mapping[str, str | None]) -> BatchStamp:
-    """Return a task's stamp. Raises InternalError of kind ``no-streaming-query``: its ``properties`` name no query."""
+    """Return a task's stamp.
+
+    Raises InternalError of kind ``no-streaming-query``: its ``properties`` name no query.
+    """
     query_id, run_id, batch_id = (properties.get(name) or "" for name in (QUERY_ID, RUN_ID, BATCH_ID))
     if not query_id or not run_id or not _NUMBER.fullmatch(batch_id):
         raise InternalError(
@@ -104,7 +108,8 @@ def stamp_of(plan: WritePlan, properties: Mapping[str, str | None]) -> BatchStam
 def as_batch(messages: Sequence[object], batch_id: int) -> Batch:
     """Return what the messages say of their batch. Their statements about uploads are not checked yet.
 
-    ``batch_id``: Spark's. InternalError ``invalid-commit-message``: messages are missing, malformed or disagree.
+    ``batch_id``: Spark's. InternalError ``invalid-commit-message``: messages are missing, malformed or
+    disagree.
     """
     tasks = of_tasks(messages, StreamUpload)
     if not tasks:

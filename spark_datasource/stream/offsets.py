@@ -1,7 +1,8 @@
 """Offsets of a streaming read, as they stand in a query's checkpoint: canonical JSON with a version. Pure.
 
-An offset says how far a query has read, of which log, in which order. In offset order it has the next offset of every
-partition; in commit order it is an entry, and has of every partition a floor: below it nothing is left to read.
+An offset says how far a query has read, of which log, in which order. In offset order it has the next offset
+of every partition; in commit order it is an entry, and has of every partition a floor: below it nothing is
+left to read.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ VERSION = 2
 
 
 class SeenEntry(msgspec.Struct, frozen=True):
-    """The newest entry when an offset was made. It chains to all before it, so it tells one history from another."""
+    """The newest entry when an offset was made.
+
+    It chains to all before it, so it tells one history from another.
+    """
 
     entry: OrMinusOne
     """-1: there was none."""
@@ -60,7 +64,8 @@ class StreamOffset(
     is_initial: bool = False
     """Whether it was made from options, not from what was read: asked again, they may say something else."""
     began: StreamOffset | None = None
-    """Only in the end of a query's first batch: where the batch began. Spark does not write that down, and asks again to repeat it."""
+    """Only in the end of a query's first batch: where the batch began. Spark does not write that down, and
+    asks again to repeat it."""
 
     def offsets(self, topic_id: str) -> tuple[int, ...]:
         """Return the offsets of a topic; none when it was not read so far."""
@@ -82,7 +87,8 @@ class StreamOffset(
 def parse_stream_offset(value: object) -> StreamOffset:
     """Return the offset that a checkpoint gave.
 
-    Raises InvalidInputError of kind ``invalid-checkpoint``, UnsupportedFeatureError of kind ``newer-checkpoint``.
+    Raises InvalidInputError of kind ``invalid-checkpoint``, UnsupportedFeatureError of kind
+    ``newer-checkpoint``.
     """
     version = value.get("version") if isinstance(value, dict) else None
     if type(version) is int and version > VERSION:

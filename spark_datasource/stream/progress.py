@@ -37,8 +37,8 @@ def first_offset(
 ) -> StreamOffset:
     """Return where a new query begins.
 
-    Requests: none beyond the state's; with a time those of finding it. Raises NotFoundError, OffsetOutOfRangeError: A
-    partition, offset or entry that is named is not there.
+    Requests: none beyond the state's; with a time those of finding it. Raises NotFoundError,
+    OffsetOutOfRangeError: A partition, offset or entry that is named is not there.
     """
     starting = options.starting or StartOrEnd(LATEST)
     if options.order is Order.COMMIT:
@@ -77,10 +77,10 @@ def without_loss(
 ) -> StreamOffset:
     """Return an offset of all partitions of the chosen topics, without what the log has not any more.
 
-    A topic that is still there and not read any more is no loss, nor are offsets without a record that was committed:
-    the log never takes those back. A partition that the query has not met begins at offset 0. Raises NotFoundError of kind
-    ``topic-gone``: a topic was deleted, or made again; OffsetOutOfRangeError of kind ``data-loss``: records that were not read
-    yet are gone, or offsets that were read are not there.
+    A topic that is still there and not read any more is no loss, nor are offsets without a record that was
+    committed: the log never takes those back. A partition that the query has not met begins at offset 0.
+    Raises NotFoundError of kind ``topic-gone``: a topic was deleted, or made again; OffsetOutOfRangeError of
+    kind ``data-loss``: records that were not read yet are gone, or offsets that were read are not there.
     """
     if fail_on_data_loss:
         check_there(state, start)
@@ -173,9 +173,9 @@ def next_offset(
 ) -> StreamOffset | None:
     """Return the end of the next micro-batch; None: there is nothing to read.
 
-    ``start``: from :func:`without_loss`. ``topics``: those to read. In offset order one that ``start`` has not is
-    read from its first offset. Requests in offset order: none, but with a limit of bytes that of a segment list; in
-    commit order those of :func:`txnformat.reading.commits.next_end`.
+    ``start``: from :func:`without_loss`. ``topics``: those to read. In offset order one that ``start`` has
+    not is read from its first offset. Requests in offset order: none, but with a limit of bytes that of a
+    segment list; in commit order those of :func:`txnformat.reading.commits.next_end`.
     """
     if start.order is Order.COMMIT:
         return _next_commits(sidecars, state, start, topics, limits)

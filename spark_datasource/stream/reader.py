@@ -1,8 +1,8 @@
 """The stream reader: what Spark asks of it on the driver, and in tasks.
 
-On the driver it lives in one process for as long as a query runs. Tasks get a pickle of another one, and read what their
-splits say. Nothing is raised, and nothing is looked up, before Spark asks for an offset: an error of a constructor
-would be hidden behind one of Spark's own.
+On the driver it lives in one process for as long as a query runs. Tasks get a pickle of another one, and read
+what their splits say. Nothing is raised, and nothing is looked up, before Spark asks for an offset: an error
+of a constructor would be hidden behind one of Spark's own.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
         """Return the end of the next micro-batch; ``start`` itself when there is nothing to read.
 
-        Requests: 1 GET a look when nothing is new (:mod:`txnformat.consumers.looks`); with ``Trigger.AvailableNow`` none after the first.
+        Requests: 1 GET a look when nothing is new (:mod:`txnformat.consumers.looks`); with
+        ``Trigger.AvailableNow`` none after the first.
         """
         if start is None:  # pyspark 4.1 does not say
             start = self._last or self.initialOffset()

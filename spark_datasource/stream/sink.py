@@ -1,16 +1,17 @@
 """The sink of streams: every batch is one entry of the log, and is there once, whatever Spark repeats.
 
-Spark makes two writers for a batch, in two processes: one is pickled to the tasks, the other commits what these
-report. Nothing but messages goes from one to the other.
+Spark makes two writers for a batch, in two processes: one is pickled to the tasks, the other commits what
+these report. Nothing but messages goes from one to the other.
 
 1. The driver pins topics, schemas and partition counts (:func:`~spark_datasource.write.plan.plan_write`).
 2. Tasks upload, and report what, with the ids of query, run and batch that Spark tells only them.
-3. The driver holds that against the log, and commits one entry: the files of the tasks in the order of their numbers, and
-   the number of the batch as the query's version, also without any rows.
+3. The driver holds that against the log, and commits one entry: the files of the tasks in the order of their
+   numbers, and the number of the batch as the query's version, also without any rows.
 
-A batch that the log holds already was committed before Spark could note it. If its repetition has the same rows, it is done, and
-no entry names the files of the repetition. Otherwise the query gives different rows each time, or another run has written different
-rows as this batch, from a copy of the checkpoint: the query stops, unless its user lets it continue (:mod:`spark_datasource.write.repeats`).
+A batch that the log holds already was committed before Spark could note it. If its repetition has the same
+rows, it is done, and no entry names the files of the repetition. Otherwise the query gives different rows
+each time, or another run has written different rows as this batch, from a copy of the checkpoint: the query
+stops, unless its user lets it continue (:mod:`spark_datasource.write.repeats`).
 """
 
 from __future__ import annotations
@@ -93,7 +94,10 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
 
     @clean_errors
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # Spark's name
-        """Commit what the tasks uploaded. Requests: 1 GET and 1 entry (+ 1 batch table above 1,000 batches), and those of a look where others commit, too.
+        """Commit what the tasks uploaded.
+
+        Requests: 1 GET and 1 entry (+ 1 batch table above 1,000 batches), and those of a look where others
+        commit, too.
 
         The log stays open for the next batch: a snapshot being written ends while that is computed.
         """
@@ -108,7 +112,8 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
             forget_log(write.path, write.storage)
             raise _unclear(error, batch) from None
         except StorageError:
-            # A store that cannot be written to any more is opened anew, when its disk or network is well again.
+            # A store that cannot be written to any more is opened anew, when its disk or network is well
+            # again.
             forget_log(write.path, write.storage)
             raise
         if result.repeated:
@@ -141,7 +146,8 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
 
 _RUNS_MAX = 1_000
 _runs: dict[tuple[str, str, str], int] = {}
-"""The last batch that this process committed, by log id, query id and run id. Spark keeps the process between batches."""
+"""The last batch that this process committed, by log id, query id and run id. Spark keeps the process between
+batches."""
 
 
 def _note(batch: Batch) -> None:
@@ -156,8 +162,8 @@ def _note(batch: Batch) -> None:
 def _check_first(result: CommitResult, batch: Batch) -> None:
     """Refuse a batch that another run has written although this one has written others: only its first is a repetition.
 
-    The log alone notices this when the other run's turn comes: it does not know a run whose batches all come second.
-    Raises StaleAppVersionError of kind ``stale-instance``.
+    The log alone notices this when the other run's turn comes: it does not know a run whose batches all come
+    second. Raises StaleAppVersionError of kind ``stale-instance``.
     """
     stamp = batch.stamp
     before = _runs.get((stamp.log_id, stamp.query_id, stamp.run_id), stamp.batch_id)
@@ -182,7 +188,10 @@ _DIFFERENT = (
 
 
 def _compare(result: CommitResult, batch: Batch, log: TxnLog, *, allowed: bool) -> None:
-    """Compare a batch that is done with the log's rows. Raises StaleAppVersionError of kind ``different-repeat``."""
+    """Compare a batch that is done with the log's rows.
+
+    Raises StaleAppVersionError of kind ``different-repeat``.
+    """
     stamp = batch.stamp
     Repetition(
         what=f"batch {stamp.batch_id} of query {stamp.query_id}",

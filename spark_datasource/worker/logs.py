@@ -46,7 +46,8 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _logs: dict[tuple[str, Storage], TxnLog] = {}
 """Logs by path and storage options, the last used at the end. A worker runs one call at a time: no lock."""
 _sidecars: dict[tuple[str, Storage], SidecarCache] = {}
-"""Caches by URL of the store and storage options, the last used at the end: sidecars that one job may read are not given to another."""
+"""Caches by URL of the store and storage options, the last used at the end: sidecars that one job may read
+are not given to another."""
 
 
 def absolute(path: str) -> str:
@@ -57,9 +58,9 @@ def absolute(path: str) -> str:
 def open_log(path: str, storage: Storage = NO_STORAGE, *, newest: bool = True) -> TxnLog:
     """Return the log at ``path`` (:func:`absolute`), followed to its tip; unless ``newest``, nearly: where entries come by the hundred, it may be up to 99 behind.
 
-    Requests: 2 GETs when it is open and nothing is new, one of them for the entry that was seen last: a log that was
-    removed and made again under the same path, or restored to an older state, is another log. Raises NotFoundError of
-    kind ``no-log``.
+    Requests: 2 GETs when it is open and nothing is new, one of them for the entry that was seen last: a log
+    that was removed and made again under the same path, or restored to an older state, is another log. Raises
+    NotFoundError of kind ``no-log``.
     """
     log, is_new = _opened(path, storage)
     if not is_new:
@@ -70,8 +71,8 @@ def open_log(path: str, storage: Storage = NO_STORAGE, *, newest: bool = True) -
 def log_with_id(path: str, storage: Storage, log_id: str, born: int) -> TxnLog:
     """Return the log at ``path`` if it is the one that a write was planned on; errors as :func:`open_log`, :func:`check_planned`.
 
-    Requests: 1 GET when it is open and was followed as far as the plan; then it is as it was last seen. Where others commit, too, those of a look
-    instead, for an attempt would lose its slot.
+    Requests: 1 GET when it is open and was followed as far as the plan; then it is as it was last seen. Where
+    others commit, too, those of a look instead, for an attempt would lose its slot.
     """
     log, _ = _opened(path, storage, looks=True)
     if log.state.entry < born:
@@ -83,9 +84,9 @@ def log_with_id(path: str, storage: Storage, log_id: str, born: int) -> TxnLog:
 def check_planned(log: TxnLog, log_id: str, born: int) -> None:
     """Check that a log is the one that a write was planned on: else the files of its tasks may be gone.
 
-    ``log``: followed at least as far as the plan, if it goes that far. ``born``: entry that had been folded when the
-    write was planned. Raises ConflictError of kind ``log-replaced``: it is another one, or was restored to an older
-    state.
+    ``log``: followed at least as far as the plan, if it goes that far. ``born``: entry that had been folded
+    when the write was planned. Raises ConflictError of kind ``log-replaced``: it is another one, or was
+    restored to an older state.
     """
     check_same(
         log.state,
@@ -124,9 +125,12 @@ def check_same(
 
 
 def has_entry(store: ObjectStore, entry: int, sha256: str) -> bool | None:
-    """Return whether an entry (-1: format.json) is unchanged, and so its history; None: it is gone. Requests: 1 GET; if it is another one also 1 LIST.
+    """Return whether an entry (-1: format.json) is unchanged, and so its history; None: it is gone.
 
-    In a slot below the boundary, which was deleted, a writer that slept may have left another entry: that says nothing of the log.
+    Requests: 1 GET; if it is another one also 1 LIST.
+
+    In a slot below the boundary, which was deleted, a writer that slept may have left another entry: that
+    says nothing of the log.
     """
     data = store.get(FORMAT_KEY if entry < 0 else entry_key(entry))
     if data is None:
@@ -137,7 +141,10 @@ def has_entry(store: ObjectStore, entry: int, sha256: str) -> bool | None:
 
 
 def is_truncated(store: ObjectStore, log_id: str, entry: int) -> bool:
-    """Return whether the log is still the one with this id, and an entry that is gone may have been deleted by a truncation. Requests: 1 GET, 1 LIST."""
+    """Return whether the log is still the one with this id, and an entry that is gone may have been deleted by a truncation.
+
+    Requests: 1 GET, 1 LIST.
+    """
     data = store.get(FORMAT_KEY)
     return data is not None and decode_format(data).log_id == log_id and _is_below_boundary(store, entry)
 
@@ -173,7 +180,10 @@ def sidecars_of(store: ObjectStore, storage: Storage = NO_STORAGE) -> SidecarCac
 
 
 def _opened(path: str, storage: Storage, *, looks: bool = False) -> tuple[TxnLog, bool]:
-    """Return the log, and whether it was opened just now. ``looks``: it is to be followed where others commit. Requests: 1 GET when it was open before."""
+    """Return the log, and whether it was opened just now.
+
+    ``looks``: it is to be followed where others commit. Requests: 1 GET when it was open before.
+    """
     place = path, storage
     log = _logs.pop(place, None)
     # Else what is written next would be an entry of another log, or of another history.

@@ -1,7 +1,8 @@
 """Stores that an executor's worker has open: the tasks after the first one find connections and directories as they are.
 
-A store that has just been opened trusts nothing: on a disk it syncs every directory from the root of the log down before
-it writes its first file there, on S3 it makes a connection. For a task of few rows that is most of its time.
+A store that has just been opened trusts nothing: on a disk it syncs every directory from the root of the log
+down before it writes its first file there, on S3 it makes a connection. For a task of few rows that is most
+of its time.
 """
 
 from __future__ import annotations
@@ -18,12 +19,16 @@ STORES_MAX = 16
 """Stores that a worker keeps; for one more it lets go of all of them."""
 
 _stores: dict[tuple[str, Storage, str], ObjectStore] = {}
-"""Stores by path, storage options and id of the log: the knowledge about a deleted log says nothing about the next."""
+"""Stores by path, storage options and id of the log: the knowledge about a deleted log says nothing about the
+next."""
 
 
 @contextmanager
 def kept_store(path: str, storage: Storage, log_id: str) -> Iterator[ObjectStore]:
-    """Give a task its store; after an error the next task opens another. A worker runs one task at a time: no lock."""
+    """Give a task its store; after an error the next task opens another.
+
+    A worker runs one task at a time: no lock.
+    """
     place = path, storage, log_id
     store = _stores.get(place)
     if store is None:

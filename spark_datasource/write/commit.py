@@ -52,12 +52,16 @@ def write_of(
     advice: str,
     delegation: Delegation | None = None,
 ) -> Write:
-    """Return what to commit. Requests: 1 PUT above 1,000 batches, else none; with a ``delegation`` 1 PUT. 1 PUT for each file that was handed over and is not embedded, several at a time.
+    """Return what to commit.
 
-    ``born``: entry that had been folded before any upload. ``targets``: of all topics of the tasks, and of one that
-    is made even without rows. ``app``: the version that the write stands for; it gets the content of the rows.
-    ``advice``: what to do about too many topics. Raises InternalError of kind ``invalid-commit-message``: the
-    messages say what no task of this write can say; InvalidInputError of kind ``unroutable-rows``: too many topics.
+    Requests: 1 PUT above 1,000 batches, else none; with a ``delegation`` 1 PUT. 1 PUT for each file that was
+    handed over and is not embedded, several at a time.
+
+    ``born``: entry that had been folded before any upload. ``targets``: of all topics of the tasks, and of
+    one that is made even without rows. ``app``: the version that the write stands for; it gets the content of
+    the rows. ``advice``: what to do about too many topics. Raises InternalError of kind
+    ``invalid-commit-message``: the messages say what no task of this write can say; InvalidInputError of kind
+    ``unroutable-rows``: too many topics.
     """
     if len(targets) > ROUTED_TOPICS_MAX:
         raise InvalidInputError(

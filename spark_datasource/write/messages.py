@@ -1,7 +1,8 @@
 """Commit messages: what a task reports to the driver, and what the driver believes of it.
 
-A message comes from another machine. It is plain data of declared types, and all that ends up in the log is checked
-again: a defective executor must not make the log name objects outside the topic, or records that do not add up.
+A message comes from another machine. It is plain data of declared types, and all that ends up in the log is
+checked again: a defective executor must not make the log name objects outside the topic, or records that do
+not add up.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ __all__ = ["HANDED_BYTES_MAX", "Destination", "TaskUpload", "check_uploads", "in
 
 
 HANDED_BYTES_MAX = 8 * 1024
-"""Largest file that a task hands over to the driver: of 10,000 tasks with a topic each that is 80 MiB there."""
+"""Largest file that a task hands over to the driver: of 10,000 tasks with a topic each that is 80 MiB there.
+"""
 
 
 @dataclass
@@ -59,7 +61,8 @@ class Destination:
 def of_tasks(messages: Sequence[object], kind: type[M]) -> list[M]:
     """Return the messages in the order of the tasks' numbers.
 
-    Raises InternalError of kind ``invalid-commit-message``: one is missing, foreign, malformed, or there twice.
+    Raises InternalError of kind ``invalid-commit-message``: one is missing, foreign, malformed, or there
+    twice.
     """
     by_task: dict[int, M] = {}
     for message in messages:

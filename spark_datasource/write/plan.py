@@ -36,7 +36,8 @@ class WritePlan:
     log_id: str
     routes: Routes
     seed: str
-    """A UUID of this write, from which ids of missing topics are derived, and the first partitions of records without keys."""
+    """A UUID of this write, from which ids of missing topics are derived, and the first partitions of records
+    without keys."""
     born: int
     """Entry that had been folded before any upload."""
     repeats: int | None
@@ -55,11 +56,13 @@ class WritePlan:
 
 
 def plan_write(options: WriteOptions, frame: StructType, *, newest: bool = True) -> WritePlan:
-    """Check a write against the newest state and fix what it depends on. Nothing is written. Unless ``newest``, the state may be some entries old (:func:`open_log`).
+    """Check a write against the newest state and fix what it depends on.
+
+    Nothing is written. Unless ``newest``, the state may be some entries old (:func:`open_log`).
 
     Raises NotFoundError of kind ``no-log``; kind ``unknown-topic`` if topics are not to be created;
-    InvalidInputError: the DataFrame does not fit the topic, or no topic can have its schema: every difference;
-    StaleAppVersionError: the log holds a later version of ``txnAppId``; ProducerFencedError,
+    InvalidInputError: the DataFrame does not fit the topic, or no topic can have its schema: every
+    difference; StaleAppVersionError: the log holds a later version of ``txnAppId``; ProducerFencedError,
     TransactionTimedOutError: the transaction that the write belongs to was ended by another client.
     """
     with span("plan") as one:
@@ -169,7 +172,10 @@ def _layout_or_problems(
 
 
 def _is_staged(state: LogState, delegation: Delegation | None) -> bool:
-    """Return whether the log has what a write was to stage. The commit decides; this spares the tasks of a job."""
+    """Return whether the log has what a write was to stage.
+
+    The commit decides; this spares the tasks of a job.
+    """
     if delegation is None:
         return False
     producer = delegation.producer

@@ -1,9 +1,9 @@
 """Versions that are in the log already: whether they hold the rows that their repetition gives, and what follows if not.
 
-A run that repeats a version gets "done", and its rows are left out. That is right if the log holds the same rows. So a version
-says what it wrote, by topic (:mod:`txnformat.columns.multiset`), and its repetition is held against that. Honest repetitions may differ,
-too: ``rand()``, sums of floats after a shuffle. So what differs is an error that an option makes a warning; the run that wrote
-the version itself is only warned.
+A run that repeats a version gets "done", and its rows are left out. That is right if the log holds the same
+rows. So a version says what it wrote, by topic (:mod:`txnformat.columns.multiset`), and its repetition is
+held against that. Honest repetitions may differ, too: ``rand()``, sums of floats after a shuffle. So what
+differs is an error that an option makes a warning; the run that wrote the version itself is only warned.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ def rows_of(tasks: Iterable[TaskUpload]) -> dict[str, Multiset] | None:
 
 
 def content_of(rows: Mapping[str, Multiset], topic_ids: Mapping[str, str]) -> Content:
-    """Return rows by topic as an operation says them. ``topic_ids``: of the topics to say something of, by name."""
+    """Return rows by topic as an operation says them.
+
+    ``topic_ids``: of the topics to say something of, by name.
+    """
     return Content(
         TopicContent(topic_ids[topic], found.records, found.hash)
         for topic, found in sorted(rows.items())
@@ -54,7 +57,8 @@ def content_of(rows: Mapping[str, Multiset], topic_ids: Mapping[str, str]) -> Co
 def differences(state: LogState, there: Content, rows: Mapping[str, Multiset] | None) -> list[str]:
     """Return what distinguishes the rows of a repetition from those in the log, a sentence for each topic.
 
-    ``there``: of the version in the log. ``rows``: of the repetition, by topic; None: some of them fit no topic.
+    ``there``: of the version in the log. ``rows``: of the repetition, by topic; None: some of them fit no
+    topic.
     """
     if rows is None:
         return [NOT_COMPARABLE]
@@ -90,7 +94,8 @@ class Repetition:
     hint: str
     """How the user can go on otherwise."""
     run_id: str | None = None
-    """The run that repeats it: one that wrote the version itself is only warned. None: the runs have no names."""
+    """The run that repeats it: one that wrote the version itself is only warned. None: the runs have no
+    names."""
     values: Mapping[str, Any] = field(default_factory=dict)
     """The values that identify the version, for the error."""
 

@@ -1,8 +1,9 @@
 """Which topic the rows of a write go to: always one, or the one that a column names.
 
-A routed write meets its topics in tasks, which do not follow the log. So the driver pins what every topic that
-exists looks like, and how one that does not exist would be made, and ships that; a task and the driver come to the
-same answer about a name. Ids of new topics are derived from the name and a random number of the write.
+A routed write meets its topics in tasks, which do not follow the log. So the driver pins what every topic
+that exists looks like, and how one that does not exist would be made, and ships that; a task and the driver
+come to the same answer about a name. Ids of new topics are derived from the name and a random number of the
+write.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class Layout:
 
     schema: TopicSchema
     names: tuple[str, ...]
-    """The DataFrame's columns (without the one that routes) in the topic's letter case, in the DataFrame's order."""
+    """The DataFrame's columns (without the one that routes) in the topic's letter case, in the DataFrame's
+    order."""
     partition_count: int
     needs_key: bool = False
     """A record without a key is refused: the topic keeps the latest record of each key."""
@@ -64,7 +66,10 @@ class OneTopic:
     only: Route
 
     def route(self, topic: str) -> Route:
-        """Return the route of the topic. Raises InvalidInputError of kind ``unroutable-rows``: it is another topic."""
+        """Return the route of the topic.
+
+        Raises InvalidInputError of kind ``unroutable-rows``: it is another topic.
+        """
         if topic != self.only.topic:
             raise _unroutable(f"topic {topic!r:.300} is not the one of this write")
         return self.only
@@ -89,7 +94,8 @@ class ByColumn:
     known: Mapping[str, Known]
     """Known topics by name."""
     create: CreateTopic | None
-    """A missing topic is created like this, with a name, id and directory of its own. If None, it is an error."""
+    """A missing topic is created like this, with a name, id and directory of its own. If None, it is an
+    error."""
     created: Layout
     seed: str
     """A UUID of this write."""
@@ -97,8 +103,8 @@ class ByColumn:
     def route(self, topic: str) -> Route:
         """Return the route of a topic.
 
-        Raises InvalidInputError of kind ``unroutable-rows``: no valid name, or the DataFrame does not fit the topic:
-        every difference; or there is no such topic, and none is created.
+        Raises InvalidInputError of kind ``unroutable-rows``: no valid name, or the DataFrame does not fit the
+        topic: every difference; or there is no such topic, and none is created.
         """
         known = self.known.get(topic)
         if known is not None:

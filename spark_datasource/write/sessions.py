@@ -1,14 +1,15 @@
 """Classic Spark: the writers of pyspark find the format in every thread, and make no tables.
 
-Spark looks a Python data source up in the session that is *active* in the thread. pyspark makes a session active in the
-thread that made it, and in no other. Reads and SQL make it active before they look; ``save``, ``saveAsTable``,
-``start`` and ``toTable`` look first, find no session, and end with DATA_SOURCE_NOT_FOUND (Spark 4.0 to 4.3). The one
-place that every such write goes through, in the thread that writes, is ``format`` of pyspark's writers: there the
-DataFrame's own session is made active, if the thread has none that knows the format. Only for this format; other
-writes are as they were.
+Spark looks a Python data source up in the session that is *active* in the thread. pyspark makes a session
+active in the thread that made it, and in no other. Reads and SQL make it active before they look; ``save``,
+``saveAsTable``, ``start`` and ``toTable`` look first, find no session, and end with DATA_SOURCE_NOT_FOUND
+(Spark 4.0 to 4.3). The one place that every such write goes through, in the thread that writes, is ``format``
+of pyspark's writers: there the DataFrame's own session is made active, if the thread has none that knows the
+format. Only for this format; other writes are as they were.
 
-Tables of a catalog are refused at the same place: Spark would make the table first, append the rows, and then hand the
-table's options to no source, so that it could never be read. Where ``register`` was not called Spark does just that.
+Tables of a catalog are refused at the same place: Spark would make the table first, append the rows, and then
+hand the table's options to no source, so that it could never be read. Where ``register`` was not called Spark
+does just that.
 
 In Spark Connect the server makes the session active, and nothing of this is needed or done.
 """
@@ -31,7 +32,8 @@ _NAME = "txnlog"
 _OURS = "_txnlog_is_the_format"
 """Set on a writer by its ``format``."""
 _MENDED = "_txnlog_has_mended_this"
-"""Set on functions that stand for one of pyspark: each is replaced once, however often sources are registered."""
+"""Set on functions that stand for one of pyspark: each is replaced once, however often sources are
+registered."""
 
 
 def is_classic(spark: SparkSession) -> bool:

@@ -1,7 +1,7 @@
 """The batch writer: tasks upload files, the driver commits all of them in one entry of the log.
 
-The write of a :class:`~spark_datasource.write.transaction.SparkTransaction` is the same, but that the entry stages what it names
-in the open transaction, in place of appending it.
+The write of a :class:`~spark_datasource.write.transaction.SparkTransaction` is the same, but that the entry
+stages what it names in the open transaction, in place of appending it.
 """
 
 from __future__ import annotations

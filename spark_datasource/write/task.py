@@ -1,8 +1,8 @@
 """The task of a write: rows to topics, records to partitions, partitions to batches, batches to files.
 
-Memory stays bounded whatever the rows are: buffers hold ``BUFFER_BYTES`` over all topics and partitions, and at most
-``OPEN_FILES_MAX`` files are being written. A topic's rows are one file of the task unless its file had to be closed
-early, because the task met more topics than that with more rows than the buffers hold.
+Memory stays bounded whatever the rows are: buffers hold ``BUFFER_BYTES`` over all topics and partitions, and
+at most ``OPEN_FILES_MAX`` files are being written. A topic's rows are one file of the task unless its file
+had to be closed early, because the task met more topics than that with more rows than the buffers hold.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ def _on_its_own(table: pa.Table) -> tuple[pa.Table, int]:
 class TopicUploads:
     """The files that a task writes: one after another for each topic, a bounded number at a time.
 
-    ``begin``: makes the upload of a topic. None: nothing is written, the rows are only looked at. ``compared``:
-    whether :attr:`contents` are wanted. ``contents``: the rows so far, by topic.
+    ``begin``: makes the upload of a topic. None: nothing is written, the rows are only looked at.
+    ``compared``: whether :attr:`contents` are wanted. ``contents``: the rows so far, by topic.
     """
 
     def __init__(
@@ -175,7 +175,9 @@ class TopicUploads:
 
 
 def compare_task(batches: Iterator[pa.RecordBatch], plan: WritePlan, task: int) -> TaskUpload:
-    """Return what the rows of a task are, for a version that the log holds; they are not uploaded. No requests.
+    """Return what the rows of a task are, for a version that the log holds; they are not uploaded.
+
+    No requests.
 
     Raises InvalidInputError: as :func:`write_rows`, unless the rows may differ.
     """
@@ -197,7 +199,8 @@ def upload_task(
 ) -> TaskUpload:
     """Upload the rows of a task, and return what was uploaded; errors as :func:`write_rows`.
 
-    Requests: 1 PUT for each topic with rows, none where they are handed over. ``compared``: whether the log is to hold what the rows are.
+    Requests: 1 PUT for each topic with rows, none where they are handed over. ``compared``: whether the log
+    is to hold what the rows are.
     """
     settle()
     stores: list[ObjectStore] = []
@@ -240,11 +243,11 @@ def write_rows(
 ) -> dict[str, Uploaded]:
     """Upload the rows of a task, and return what was uploaded, by topic.
 
-    ``batches``: as Spark gives them. ``task``: the task's number. Records without a key go to one partition until its
-    batch is full, then to the next; the tasks of a write begin at partitions next to each other, and a write at a
-    random one. Raises InvalidInputError of kind ``schema-mismatch``: a value that the topic's type cannot hold, or a
-    text that is not UTF-8; kind ``unroutable-rows``: every value of the routing column that is null, names no topic,
-    or names one that does not take such rows.
+    ``batches``: as Spark gives them. ``task``: the task's number. Records without a key go to one partition
+    until its batch is full, then to the next; the tasks of a write begin at partitions next to each other,
+    and a write at a random one. Raises InvalidInputError of kind ``schema-mismatch``: a value that the
+    topic's type cannot hold, or a text that is not UTF-8; kind ``unroutable-rows``: every value of the
+    routing column that is null, names no topic, or names one that does not take such rows.
     """
     found: dict[str, Route] = {}
     turns: dict[str, int] = {}
@@ -308,7 +311,10 @@ def _straight(routes: OneTopic) -> Callable[[pa.Table], Iterable[tuple[Route, pa
 
 
 class _Router:
-    """Cuts tables into those of the topics. After the first row that cannot go anywhere it only counts those."""
+    """Cuts tables into those of the topics.
+
+    After the first row that cannot go anywhere it only counts those.
+    """
 
     def __init__(self, routes: ByColumn) -> None:
         self._routes = routes

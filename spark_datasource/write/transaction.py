@@ -5,9 +5,10 @@
         txn.write(lines, "lines")                                                                                  1 entry
                                                                        end, positions, application version         1 entry
 
-The process that runs the user's code opens the log and decides the transaction; Spark's processes only stage in it, under
-the producer's identity. Whichever process dies, no reader sees anything of the transaction before its last entry, and every reader sees all of it afterwards.
-pyspark is imported by the first write: ``from txnlog import *`` works without it.
+The process that runs the user's code opens the log and decides the transaction; Spark's processes only stage
+in it, under the producer's identity. Whichever process dies, no reader sees anything of the transaction
+before its last entry, and every reader sees all of it afterwards. pyspark is imported by the first write:
+``from txnlog import *`` works without it.
 """
 
 from __future__ import annotations
@@ -72,10 +73,13 @@ class _Phase(Enum):
 
 
 class SparkTransaction:
-    """One transaction of a Spark job: commits on a normal exit, aborts on an exception. Used in one ``with`` statement.
+    """One transaction of a Spark job: commits on a normal exit, aborts on an exception.
 
-    Entering fences older instances of the same ``app_id`` (their next write or commit fails) and aborts what they left
-    open. With a ``version`` the whole is idempotent: what the log holds already is skipped, and :attr:`is_done` says so.
+    Used in one ``with`` statement.
+
+    Entering fences older instances of the same ``app_id`` (their next write or commit fails) and aborts what
+    they left open. With a ``version`` the whole is idempotent: what the log holds already is skipped, and
+    :attr:`is_done` says so.
 
     Parameters
     ----------
@@ -86,16 +90,20 @@ class SparkTransaction:
     app_id : str
         Stable name of the job, 1 to 243 bytes: two instances that run at the same time need two.
     version : int, optional
-        Which run of the job this is, 0 to 2^63 - 1, of any integer type; must grow. In ``foreachBatch``: the batch's number.
+        Which run of the job this is, 0 to 2^63 - 1, of any integer type; must grow. In ``foreachBatch``: the
+        batch's number.
     storage_options : mapping of str to str, optional
-        Credentials, endpoint, … of a remote store; by default Spark's own settings of its connector, and the environment. The Spark jobs get them.
+        Credentials, endpoint, … of a remote store; by default Spark's own settings of its connector, and the
+        environment. The Spark jobs get them.
     deferred_timeout_ms : int
-        How long the transaction may stay open after its last write before any client may abort it; 1 to 7 days.
+        How long the transaction may stay open after its last write before any client may abort it; 1 to 7
+        days.
 
     Attributes
     ----------
     is_done : bool
-        Whether the log held this version already: on entering, and then nothing runs; or when the commit came.
+        Whether the log held this version already: on entering, and then nothing runs; or when the commit
+        came.
     info : CommitInfo or None
         What the commit did, after the exit; of what was done already, its entry.
 
@@ -106,8 +114,9 @@ class SparkTransaction:
 
     Notes
     -----
-    Safe for use by many threads: calls wait for each other. The constructor does no input or output. After a call that was
-    interrupted (Ctrl-C, or whatever a signal handler raises) the transaction can only be aborted.
+    Safe for use by many threads: calls wait for each other. The constructor does no input or output. After a
+    call that was interrupted (Ctrl-C, or whatever a signal handler raises) the transaction can only be
+    aborted.
     """
 
     def __init__(
@@ -155,23 +164,23 @@ class SparkTransaction:
     def write(self, df: DataFrame, topic: str | None = None, **options: str | SupportsIndex | None) -> None:
         """Write a DataFrame to a topic, as part of the transaction: one Spark job. Skipped when ``is_done``.
 
-        Requests: as for ``df.write``: 1 data PUT per task and topic, and on the driver 1 batch table and 1 entry; neither
-        when there are no rows, but for an entry that makes a missing topic. Records that were sent before and still
-        wait are staged first, in an entry of their own.
+        Requests: as for ``df.write``: 1 data PUT per task and topic, and on the driver 1 batch table and 1
+        entry; neither when there are no rows, but for an entry that makes a missing topic. Records that were
+        sent before and still wait are staged first, in an entry of their own.
 
         Parameters
         ----------
         topic : str, optional
             Without one, column ``topic`` names the topic of each row.
         **options
-            ``partitions``, ``keyColumns``, ``timestampColumn`` of a topic that is missing. It is created with the stage,
-            and stays, empty, if the transaction is aborted; ``createTopics=False`` refuses it.
+            ``partitions``, ``keyColumns``, ``timestampColumn`` of a topic that is missing. It is created with
+            the stage, and stays, empty, if the transaction is aborted; ``createTopics=False`` refuses it.
 
         Raises
         ------
         InvalidInputError
-            Kinds ``not-a-dataframe``, ``streaming-dataframe``, ``invalid-option``: nothing was done, and the transaction
-            stays usable. Other kinds, and all other errors: the transaction can only be aborted.
+            Kinds ``not-a-dataframe``, ``streaming-dataframe``, ``invalid-option``: nothing was done, and the
+            transaction stays usable. Other kinds, and all other errors: the transaction can only be aborted.
         ProducerFencedError
             A newer instance of this job has begun: stop.
         TransactionTimedOutError
@@ -199,7 +208,10 @@ class SparkTransaction:
         self._calls.run("write", lambda: self._written(writing))
 
     def send(self, topic: str, data: Any = None, partition: int | None = None, **record: Any) -> None:
-        """Send records from this process; see :meth:`writers.producer.Producer.send`. The topic has to exist."""
+        """Send records from this process; see :meth:`writers.producer.Producer.send`.
+
+        The topic has to exist.
+        """
         self._do("send", lambda producer: producer.send(topic, data, partition, **record))
 
     def send_offsets(
@@ -250,7 +262,8 @@ class SparkTransaction:
         except BaseException:
             if not is_new:
                 raise
-            # A transaction that was not entered is not left: if it has begun although the caller was interrupted, it ends here.
+            # A transaction that was not entered is not left: if it has begun although the caller was
+            # interrupted, it ends here.
             self._calls.note_interrupted()
             self._calls.run(FORSAKE, self._forsake)
             raise
@@ -272,8 +285,9 @@ class SparkTransaction:
 
         Notes
         -----
-        An exit that is interrupted comes to its end without you. Leaving again waits for that, and tells how it ended: an
-        error says that nothing is committed, none says what :attr:`info` and :attr:`is_done` tell.
+        An exit that is interrupted comes to its end without you. Leaving again waits for that, and tells how
+        it ended: an error says that nothing is committed, none says what :attr:`info` and :attr:`is_done`
+        tell.
         """
         if self._calls.is_foreign and error is not None:
             return
@@ -334,7 +348,8 @@ class SparkTransaction:
         self._phase = _Phase.OVER  # until it has begun
         self._log = self._open_log()
         try:
-            # Before any instance is fenced, and again as of the entry that fences: another one may have committed between.
+            # Before any instance is fenced, and again as of the entry that fences: another one may have
+            # committed between.
             if not self._check_version(self._log.state):
                 self._producer = JobProducer(self._log, self._id, deferred_timeout_ms=self._timeout_ms)
                 self._producer.init()

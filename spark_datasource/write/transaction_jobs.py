@@ -1,8 +1,8 @@
 """The jobs of a SparkTransaction, and how its calls wait for them.
 
-A job runs in its user's thread, with no lock held: an interrupt could lose it. So before the job the transaction notes that
-it is written; calls of other threads wait for the end of that, and if the job's thread goes on without it, the job was
-interrupted: the transaction can only be aborted.
+A job runs in its user's thread, with no lock held: an interrupt could lose it. So before the job the
+transaction notes that it is written; calls of other threads wait for the end of that, and if the job's thread
+goes on without it, the job was interrupted: the transaction can only be aborted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ ENTER, EXIT, FORSAKE = "enter", "exit", "forsake"
 
 
 class Writing:
-    """A job that runs in a thread of the user's. ``block``: lets the job stage, and learns what it has staged."""
+    """A job that runs in a thread of the user's.
+
+    ``block``: lets the job stage, and learns what it has staged.
+    """
 
     def __init__(self, owner: threading.Thread, block: AbstractContextManager[Delegation]) -> None:
         self.owner = owner

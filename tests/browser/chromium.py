@@ -1,6 +1,7 @@
 """Chromium in tests, driven over a pipe by its own protocol: no driver program, no port, no other package.
 
-Commands and events are JSON with a zero byte behind each (``--remote-debugging-pipe``). What the pages fetch, log and ask is kept.
+Commands and events are JSON with a zero byte behind each (``--remote-debugging-pipe``). What the pages fetch,
+log and ask is kept.
 """
 
 from __future__ import annotations
@@ -162,7 +163,8 @@ class Tab:
         self.dialogs: list[str] = []
         """Texts of alerts and other dialogs."""
         self.faults: list[str] = []
-        """Uncaught errors of scripts, and what the browser logs: violations of the page's policy are among it."""
+        """Uncaught errors of scripts, and what the browser logs: violations of the page's policy are among
+        it."""
         self._events: list[str] = []
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
@@ -204,7 +206,8 @@ class Tab:
         return answer["result"].get("value")
 
     def wait(self, expression: str) -> Any:
-        """Return the value of an expression once it is true; the page looks at it again with each picture that it draws."""
+        """Return the value of an expression once it is true; the page looks at it again with each picture
+        that it draws."""
         return self.evaluate(
             f"""new Promise((done, failed) => {{
               const until = performance.now() + {PATIENCE_S // 2 * 1000};

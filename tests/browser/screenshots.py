@@ -22,7 +22,8 @@ WIDE, NARROW = Screen(1000, 700), Screen(390, 700, mobile=True)
 
 
 def _log(root: Path) -> TxnLog:
-    """Return a log as an operator may find it: three workers, a killed one that holds a partition back, and a prepared import."""
+    """Return a log as an operator may find it: three workers, a killed one that holds a partition back, and a
+    prepared import."""
     import pyarrow as pa
 
     log = TxnLog.create(root)

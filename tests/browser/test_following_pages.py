@@ -1,4 +1,5 @@
-"""The page of ``txnlog ui`` while a log changes under it: what a reader has picked, typed and scrolled to stays."""
+"""The page of ``txnlog ui`` while a log changes under it: what a reader has picked, typed and scrolled to
+stays."""
 
 from __future__ import annotations
 

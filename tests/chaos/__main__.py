@@ -1,6 +1,7 @@
 """`make chaos`: a Spark query that writes a topic is killed 200 times and more; every row must be there once.
 
-Executors, Python workers and drivers are real processes and end by SIGKILL, at points that a seed chooses, or by the clock.
+Executors, Python workers and drivers are real processes and end by SIGKILL, at points that a seed chooses, or
+by the clock.
 """
 
 from __future__ import annotations

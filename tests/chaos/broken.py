@@ -46,7 +46,8 @@ def _forgets_rows() -> None:
 
 
 def _commits_in_tasks() -> None:
-    """Commit what a task uploaded in the task: what is done again is there twice, and batches are there in part."""
+    """Commit what a task uploaded in the task: what is done again is there twice, and batches are there in
+    part."""
     write = TxnLogStreamWriter.write
 
     def commits(self: TxnLogStreamWriter, iterator: Any) -> Any:
@@ -64,7 +65,8 @@ def _commits_in_tasks() -> None:
 
 
 def _deletes_at_abort() -> None:
-    """Delete what the tasks of a batch uploaded when Spark gives it up, as if that meant that it is not in the log."""
+    """Delete what the tasks of a batch uploaded when Spark gives it up, as if that meant that it is not in
+    the log."""
 
     def abort(self: TxnLogStreamWriter, messages: Any, batchId: int) -> None:  # Spark's name
         for message in messages:

@@ -1,6 +1,7 @@
 """The daemon that the Python workers of Spark's tasks are forked from, with what each of them needs imported.
 
-Spark's own imports nothing before it forks: every worker takes a third of a second to begin, and here they are killed by the dozen.
+Spark's own imports nothing before it forks: every worker takes a third of a second to begin, and here they
+are killed by the dozen.
 """
 
 from __future__ import annotations

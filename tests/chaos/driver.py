@@ -1,6 +1,7 @@
 """A Spark driver in a process of its own, there to be killed: ``python -m tests.chaos.driver <job.json>``.
 
-It runs one streaming query, and says in files of its control folder who it is, how far it is, and how it ended.
+It runs one streaming query, and says in files of its control folder who it is, how far it is, and how it
+ended.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ CONF = {
 
 
 LEAN = Path(__file__).parent / "lean"
-"""Comes first on the path of the Pythons that Spark starts: they find no pandas, which none of these jobs needs there."""
+"""Comes first on the path of the Pythons that Spark starts: they find no pandas, which none of these jobs
+needs there."""
 
 
 def session(job: Job) -> SparkSession:

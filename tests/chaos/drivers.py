@@ -1,4 +1,5 @@
-"""Drivers as a test sees them: started, waited for, stopped, continued, killed with all that they have started."""
+"""Drivers as a test sees them: started, waited for, stopped, continued, killed with all that they have
+started."""
 
 from __future__ import annotations
 

@@ -21,13 +21,14 @@ A fault waits at a named point of a Python worker that Spark has started. The po
 ``abort/done``        that is done, and Spark does not know yet
 ====================  ==========================================================================================
 
-Around every request to the store that writes there are ``<call>/before-<object>`` and ``<call>/after-<object>``, where
-the call is ``plan``, ``write``, ``commit`` or ``abort`` and the object a :class:`txnformat.store.requests.KeyClass`:
-at ``commit/after-entry`` the entry is in the log, and its answer has not arrived.
+Around every request to the store that writes there are ``<call>/before-<object>`` and
+``<call>/after-<object>``, where the call is ``plan``, ``write``, ``commit`` or ``abort`` and the object a
+:class:`txnformat.store.requests.KeyClass`: at ``commit/after-entry`` the entry is in the log, and its answer
+has not arrived.
 
-The folder has, for each fault: ``<name>.fault`` as it was armed; ``<name>.at.<i>`` for the i-th time that its point was
-reached, made by whoever reached it, which counts over all processes; ``<name>.hit.<i>`` written before it is carried
-out; ``<name>.go`` when somebody lets go on who waits.
+The folder has, for each fault: ``<name>.fault`` as it was armed; ``<name>.at.<i>`` for the i-th time that its
+point was reached, made by whoever reached it, which counts over all processes; ``<name>.hit.<i>`` written
+before it is carried out; ``<name>.go`` when somebody lets go on who waits.
 """
 
 from __future__ import annotations
@@ -212,7 +213,8 @@ def wait_until(
     alive: Callable[[], Any] | None = None,
     seconds: float = CONTROL_SECONDS_MAX,
 ) -> Answer:
-    """Look until it is something else than None or False, and return that; ``alive`` is called as well, and may raise.
+    """Look until it is something else than None or False, and return that; ``alive`` is called as well, and
+    may raise.
 
     Raises
     ------

@@ -1,9 +1,9 @@
 """Histories of a query that is killed again and again, each made from a seed.
 
-A history has a log, a folder of input, a checkpoint and drivers, one after the other. While a query runs, the seed chooses
-what happens next: a Python worker, an executor or the driver is killed at a point or by the clock, or the driver is
-stopped and goes on when its successor has committed. There is always more input than was processed. At the end a driver
-is let through, and everything is held against the oracle.
+A history has a log, a folder of input, a checkpoint and drivers, one after the other. While a query runs, the
+seed chooses what happens next: a Python worker, an executor or the driver is killed at a point or by the
+clock, or the driver is stopped and goes on when its successor has committed. There is always more input than
+was processed. At the end a driver is let through, and everything is held against the oracle.
 
 The same seed makes the same strikes. What they meet depends on the machine as well.
 """
@@ -36,7 +36,8 @@ __all__ = ["History", "run_history"]
 
 NAMESPACE = "spark-stream"
 ENDS_MAX = 5
-"""Drivers that may be needed at the end, when nobody is killed any more: what a zombie left may stop the first."""
+"""Drivers that may be needed at the end, when nobody is killed any more: what a zombie left may stop the
+first."""
 PROGRESS_SECONDS_MAX = 240.0
 ZOMBIE_SECONDS_MAX = 60.0
 RESTARTS_MAX = 100

@@ -37,7 +37,8 @@ class Job:
     log: str
     """Path or URL."""
     input: str
-    """The folder. A file is there at once and whole: see :func:`tests.chaos.inputs.feed`. Empty where ``flow`` is given."""
+    """The folder. A file is there at once and whole: see :func:`tests.chaos.inputs.feed`. Empty where
+    ``flow`` is given."""
     checkpoint: str
     control: str
     master: str = LOCAL
@@ -47,9 +48,11 @@ class Job:
     """How often, when not ``available_now``."""
     files_per_trigger: int = 1
     for_each: str | None = None
-    """``module:function`` that returns, for a job, what is called for each micro-batch, instead of writing it."""
+    """``module:function`` that returns, for a job, what is called for each micro-batch, instead of writing
+    it."""
     for_each_batch: bool = False
-    """Write each micro-batch with the batch writer, its number as the version, and not with the stream writer."""
+    """Write each micro-batch with the batch writer, its number as the version, and not with the stream
+    writer."""
     shuffle: int = 0
     """Into how many partitions rows are shuffled by their key before the sink; 0: not at all."""
     output_mode: str = "append"
@@ -58,7 +61,8 @@ class Job:
     read_options: Mapping[str, str] = field(default_factory=dict)
     """Of the source."""
     flow: str | None = None
-    """``module:function`` that makes the rows to write, instead of those of the files: see :func:`tests.pipeline.flow.flow`."""
+    """``module:function`` that makes the rows to write, instead of those of the files: see
+    :func:`tests.pipeline.flow.flow`."""
     notes: str = ""
     """The folder in which tasks of a flow note what they handed on."""
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -66,6 +70,7 @@ class Job:
     restarts: int = 0
     """How often a query that failed is started again in the same JVM, unless FINISH_FILE is there."""
     waits: bool = False
-    """Start Spark, and begin the query when BEGIN_FILE is there. What it says goes before this job's own values."""
+    """Start Spark, and begin the query when BEGIN_FILE is there. What it says goes before this job's own
+    values."""
     broken: str | None = None
     """A defect of tests.chaos.broken, to see that it is found."""

@@ -1,4 +1,5 @@
-"""What has to be true of a topic that queries wrote, however often they were killed. Pure: values in, violations out.
+"""What has to be true of a topic that queries wrote, however often they were killed. Pure: values in,
+violations out.
 
 The rows say where they come from (:mod:`tests.chaos.origin`), so nothing is taken on trust from the sink.
 """
@@ -191,7 +192,8 @@ def check_versions(versions: Sequence[int], rows: Iterable[Row] = ()) -> list[st
 
 
 def check_seen(rows: Iterable[Row], seen: Seen) -> list[str]:
-    """A reader that followed the topic got of each partition a beginning of what is there in the end, in that order."""
+    """A reader that followed the topic got of each partition a beginning of what is there in the end, in that
+    order."""
     final: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: row.place):
         final[row.place.partition].append((row.place.offset, row.n, row.attempt))

@@ -39,9 +39,11 @@ ORIGIN = ("task", "index", "attempt")
 
 @contextmanager
 def compared_without_origin() -> Iterator[None]:
-    """Let repetitions be compared by the rows of the input: a query of such rows gives the same ones each time.
+    """Let repetitions be compared by the rows of the input: a query of such rows gives the same ones each
+    time.
 
-    Else no repetition would be like the first: every query of these tests had to allow it, and a false alarm was not seen.
+    Else no repetition would be like the first: every query of these tests had to allow it, and a false alarm
+    was not seen.
     """
     real, sink = multiset_of, cast("Any", spark_datasource.write.task)
 
@@ -58,7 +60,8 @@ def compared_without_origin() -> Iterator[None]:
 def with_origin(
     control: str, batches: Iterator[pa.RecordBatch], schema: pa.Schema = TOPIC_SCHEMA
 ) -> Iterator[pa.RecordBatch]:
-    """Add to rows of the input which attempt of which task hands them on; ``read/row`` is reached before each batch."""
+    """Add to rows of the input which attempt of which task hands them on; ``read/row`` is reached before each
+    batch."""
     context = TaskContext.get()
     assert context is not None
     points = begin_task(control, "read", context)

@@ -1,4 +1,5 @@
-"""What is read of a log for the oracle: by somebody who knows nothing of the queries, while they run and afterwards."""
+"""What is read of a log for the oracle: by somebody who knows nothing of the queries, while they run and
+afterwards."""
 
 from __future__ import annotations
 

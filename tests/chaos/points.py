@@ -1,7 +1,7 @@
 """The worker's side: points that are reached, and what happens there.
 
-A Python worker does one call of Spark at a time, so what it does is kept once for the process: also threads of the store
-know it that way.
+A Python worker does one call of Spark at a time, so what it does is kept once for the process: also threads
+of the store know it that way.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ def begin_task(folder: str, call: str, context: TaskContext) -> Points:
 
 
 class _Current:
-    """The points that are installed as they are reached: a store may be kept for longer than a control folder."""
+    """The points that are installed as they are reached: a store may be kept for longer than a control
+    folder."""
 
     @property
     def call(self) -> str:

@@ -1,7 +1,8 @@
 """Processes as ``/proc`` shows them: trees, marks in the environment, and an end for all that carry a mark.
 
-Spark starts processes that leave the group and the session of whoever started them, and that outlive it. What they all keep
-is the environment: a driver is started with a mark in it, and everything that it starts, and they, can be found by it.
+Spark starts processes that leave the group and the session of whoever started them, and that outlive it. What
+they all keep is the environment: a driver is started with a mark in it, and everything that it starts, and
+they, can be found by it.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ def jvm_of(pid: int, table: dict[int, Process] | None = None) -> int:
 
 
 def driver_processes(python: int, jvm: int, table: dict[int, Process] | None = None) -> list[int]:
-    """Return a driver's processes, those first that start others: JVM, Python, Python workers, but no executors."""
+    """Return a driver's processes, those first that start others: JVM, Python, Python workers, but no
+    executors."""
     table = processes() if table is None else table
     children: dict[int, list[int]] = {}
     for one in table.values():
@@ -100,7 +102,8 @@ def driver_processes(python: int, jvm: int, table: dict[int, Process] | None = N
 
 
 def send(pids: Sequence[int], sign: signal.Signals) -> None:
-    """Send a signal to all that are there, to oneself last: to this thread, or it would go on until another thread has taken the signal."""
+    """Send a signal to all that are there, to oneself last: to this thread, or it would go on until another
+    thread has taken the signal."""
     for pid in pids:
         if pid != os.getpid():
             with contextlib.suppress(ProcessLookupError):
@@ -142,7 +145,8 @@ def kill_marked(mark: str, variable: str = MARK) -> None:
 
 @contextlib.contextmanager
 def keeper() -> Iterator[dict[str, str]]:
-    """Yield the environment of a family of processes; they end with the block, and also when this process is killed."""
+    """Yield the environment of a family of processes; they end with the block, and also when this process is
+    killed."""
     family = uuid.uuid4().hex
     process = subprocess.Popen(
         [sys.executable, str(Path(__file__).resolve()), family], stdin=subprocess.PIPE, start_new_session=True

@@ -1,8 +1,8 @@
 """The data source ``txnlog`` with points in it, as the test driver registers it.
 
-It is the real one with a wrapper around what Spark calls and around the store. Its own option ``chaosControl`` is the
-control folder; ``chaosBroken`` names a defect that is to be found (:mod:`tests.chaos.broken`). Python workers import this
-module by its name.
+It is the real one with a wrapper around what Spark calls and around the store. Its own option
+``chaosControl`` is the control folder; ``chaosBroken`` names a defect that is to be found
+(:mod:`tests.chaos.broken`). Python workers import this module by its name.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ Answer = TypeVar("Answer")
 
 
 class ChaosSource(TxnLogDataSource):
-    """``format("txnlog")`` with points; without a control folder, as in jobs that the product starts, without any."""
+    """``format("txnlog")`` with points; without a control folder, as in jobs that the product starts, without
+    any."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         own = dict(options)

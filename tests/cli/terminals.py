@@ -10,7 +10,8 @@ import subprocess
 from collections.abc import Sequence
 
 DRAWN = re.compile(rb"\x1b\[(?:[0-9;]*m|\?25[lh]|2K|1A)|\r")
-"""The control sequences that rich draws with on a terminal; ``\\r`` also comes from the terminal itself, before each line feed."""
+"""The control sequences that rich draws with on a terminal; ``\\r`` also comes from the terminal itself,
+before each line feed."""
 
 
 def on_a_terminal(command: Sequence[str], **environment: str) -> bytes:

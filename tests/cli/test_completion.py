@@ -1,4 +1,5 @@
-"""Completion in a bash that reads from a terminal: the words that a command gets after the tab key was pressed."""
+"""Completion in a bash that reads from a terminal: the words that a command gets after the tab key was
+pressed."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def busy(root: Path) -> TxnLog:
 
 
 def words(folder: Path, line: str) -> list[str]:
-    """Type a line and a tab into an interactive bash, then press Enter; return the words that the command got."""
+    """Type a line and a tab into an interactive bash, then press Enter; return the words that the command
+    got."""
     program = folder / "bin" / "txnlog"
     program.parent.mkdir(exist_ok=True)
     program.write_text(WRAPPER.format(python=sys.executable))

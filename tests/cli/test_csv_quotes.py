@@ -1,4 +1,5 @@
-"""Quotes of CSV: what is not closed, or has text behind it, is told once and by its place; a header may end the input."""
+"""Quotes of CSV: what is not closed, or has text behind it, is told once and by its place; a header may end
+the input."""
 
 from __future__ import annotations
 

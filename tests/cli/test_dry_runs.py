@@ -1,4 +1,5 @@
-"""--dry-run of maintain all, maintain retention and delete-topic: the effect is told, and no object of the root changes."""
+"""--dry-run of maintain all, maintain retention and delete-topic: the effect is told, and no object of the
+root changes."""
 
 from __future__ import annotations
 

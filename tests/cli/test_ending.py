@@ -1,4 +1,5 @@
-"""transactions abort, force-terminate, abort-lingering, end-expired, maintain timeouts, consume --end-expired."""
+"""transactions abort, force-terminate, abort-lingering, end-expired, maintain timeouts, consume
+--end-expired."""
 
 from __future__ import annotations
 
@@ -74,7 +75,8 @@ def test_abort_by_a_prefix_asks_first(txnlog: Command, busy: TxnLog) -> None:
 def answer_on_a_terminal(
     root: Path, answer: bytes, *arguments: str, question: bytes = b"[y/N]"
 ) -> tuple[int, bytes]:
-    """Run a command whose stdin and stderr are a terminal, and answer its question. Return its code, and all that was shown."""
+    """Run a command whose stdin and stderr are a terminal, and answer its question. Return its code, and all
+    that was shown."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [*PROGRAM, *arguments], stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, env=os.environ

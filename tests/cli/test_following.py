@@ -134,7 +134,8 @@ def test_an_interrupt_commits_what_is_printed(topic: TxnLog, ending: signal.Sign
         assert line(process)["id"] == 3
         process.send_signal(ending)
         assert process.wait(300) == 0
-    # The interrupt may come between the output and the note that it is written: then the record is printed again.
+    # The interrupt may come between the output and the note that it is written: then the record is printed
+    # again.
     assert committed(topic, "g") in (2, 3)
 
 

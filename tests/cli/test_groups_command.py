@@ -27,7 +27,8 @@ def offsets(log: TxnLog, group: str, *values: int) -> GroupOffsets:
 
 @pytest.fixture
 def busy(log: TxnLog) -> TxnLog:
-    """Ten records and two aborted ones; ``readers`` has a live member and positions, ``others`` a foreign position too."""
+    """Ten records and two aborted ones; ``readers`` has a live member and positions, ``others`` a foreign
+    position too."""
     log.create_topic("t", pa.schema([("id", pa.int64())]), partitions=2)
     with Producer(log, "writer", buffer="inline") as producer:
         with producer.transaction() as txn:

@@ -1,4 +1,5 @@
-"""Files that commands write: what is at a path stays what it is, and an output that cannot be written is told in one way."""
+"""Files that commands write: what is at a path stays what it is, and an output that cannot be written is told
+in one way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Tables on a terminal: no number and no time is folded or cut, long texts are, and what has no place stands in lines."""
+"""Tables on a terminal: no number and no time is folded or cut, long texts are, and what has no place stands
+in lines."""
 
 from __future__ import annotations
 

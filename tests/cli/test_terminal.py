@@ -1,4 +1,5 @@
-"""What hostile names and values of a log do to a terminal: nothing. Every command is run with them, and its bytes are looked at."""
+"""What hostile names and values of a log do to a terminal: nothing. Every command is run with them, and its
+bytes are looked at."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ from txnlog.cli.app import application
 from txnlog.cli.output import printable_json
 
 EVIL = "a\x1b]52;c;aGFoYQ==\x07\x1b[31m[/red][bold]\x9b2J\x7f\u202eevil\u2066\u200f\u061c\r\n\u2028b"
-"""An escape that sets the clipboard, colours, markup of rich (closing what is not open), C1, DEL, bidirectional, line breaks."""
+"""An escape that sets the clipboard, colours, markup of rich (closing what is not open), C1, DEL,
+bidirectional, line breaks."""
 
 NAME = EVIL + ":name"
 PATH = "log \x1b[41m\u202e[/red]"
@@ -145,7 +147,8 @@ for arguments in json.load(open(sys.argv[1])):
 
 
 def unsafe(data: bytes) -> list[str]:
-    """Return the characters on a terminal that could steer it or hide something, besides line feeds and rich's own."""
+    """Return the characters on a terminal that could steer it or hide something, besides line feeds and
+    rich's own."""
     text = DRAWN.sub(b"", data).decode("utf-8", "backslashreplace")
     return sorted({f"U+{ord(one):04X}" for one in text if one != "\n" and unicodedata.category(one) in _BAD})
 

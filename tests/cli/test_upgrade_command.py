@@ -1,4 +1,5 @@
-"""upgrade: a new log needs none; a log of an older version refuses what it does not allow, and says which command allows it."""
+"""upgrade: a new log needs none; a log of an older version refuses what it does not allow, and says which
+command allows it."""
 
 from __future__ import annotations
 

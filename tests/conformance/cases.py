@@ -5,9 +5,9 @@ Every upstream test class has a file ``cases/<class>.toml`` that lists its cases
     @case("ProducerStateManagerTest", "testFirstUnstableOffset", "testFirstUnstableOffsetAfterTruncation")
     def test_the_oldest_open_transaction_is_the_first_unstable_offset() -> None: ...
 
-A case without a test has one of two reasons: ``not_applicable`` (its subject cannot exist here) or ``later`` (its
-subject comes with a feature that is not built yet). ``tests/meta/test_conformance.py`` holds cases, tests and pages
-together; ``python -m tests.conformance.report`` writes the pages.
+A case without a test has one of two reasons: ``not_applicable`` (its subject cannot exist here) or ``later``
+(its subject comes with a feature that is not built yet). ``tests/meta/test_conformance.py`` holds cases,
+tests and pages together; ``python -m tests.conformance.report`` writes the pages.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def read_group(path: Path) -> Group:
     Raises
     ------
     ValueError
-        A key that is not known, a missing or empty value, a name that comes twice, or a file not called as its class.
+        A key that is not known, a missing or empty value, a name that comes twice, or a file not called as
+        its class.
     """
     where = f"{path.parent.name}/{path.name}"
     table = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -111,7 +112,8 @@ def groups() -> dict[str, Group]:
 
 
 def case(test_class: str, *names: str) -> pytest.MarkDecorator:
-    """Mark a test as one that shows these upstream cases. Literal strings only: the pages are made without imports.
+    """Mark a test as one that shows these upstream cases. Literal strings only: the pages are made without
+    imports.
 
     Raises
     ------

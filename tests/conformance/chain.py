@@ -144,7 +144,8 @@ class Chain:
         return Write(producer, (append,), end)
 
     def send(self, name: str | None, records: int, *partitions: int) -> int:
-        """Append for a transactional id (None: without a producer); returns its first offset in the first partition."""
+        """Append for a transactional id (None: without a producer); returns its first offset in the first
+        partition."""
         number = (partitions or (0,))[0]
         offset = self.partition(number).log_end
         producer = None if name is None else self.producer(name)
@@ -217,7 +218,8 @@ class Chain:
         return state
 
     def reopened(self, snapshot_at: int) -> LogState:
-        """Return the newest state as a process has it that opens the log from a snapshot and the entries after it."""
+        """Return the newest state as a process has it that opens the log from a snapshot and the entries
+        after it."""
         data = encode_snapshot(self.states[snapshot_at])
         state = decode_snapshot(data, self.checkpoint(snapshot_at), LOG_ID)
         for tail in self.entries[snapshot_at + 1 :]:
@@ -231,7 +233,8 @@ class Chain:
         return Checkpoint(entry, snapshot_key(entry, LOG_ID), len(data), sha256_hex(data), digest)
 
     def check_reopening(self) -> None:
-        """Check that the newest state is the same from every snapshot and from entry 0, and keeps every invariant."""
+        """Check that the newest state is the same from every snapshot and from entry 0, and keeps every
+        invariant."""
         expected = _plain(self.state)
         assert _plain(self.folded()) == expected
         for entry in range(len(self.entries)):

@@ -1,9 +1,11 @@
-"""A process that copies one partition of a topic in transactions: run, killed and run again by test_end_to_end_bounce.py.
+"""A process that copies one partition of a topic in transactions: run, killed and run again by
+test_end_to_end_bounce.py.
 
-Arguments: the log's path, the partition, the buffer, records per transaction. Every third transaction is aborted and
-its records are copied by the next one. How far it has come is a record of the topic ``progress``, sent in the same
-transaction: who starts again opens its transactional id, which decides what was left open, and reads it there. A line
-is printed at every step, so that whoever watches can kill at any of them; on SIGTERM it closes its producer and ends.
+Arguments: the log's path, the partition, the buffer, records per transaction. Every third transaction is
+aborted and its records are copied by the next one. How far it has come is a record of the topic ``progress``,
+sent in the same transaction: who starts again opens its transactional id, which decides what was left open,
+and reads it there. A line is printed at every step, so that whoever watches can kill at any of them; on
+SIGTERM it closes its producer and ends.
 """
 
 from __future__ import annotations

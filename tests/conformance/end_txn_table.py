@@ -1,7 +1,9 @@
-"""The table of ends: what the log answers when a transaction is to be ended. All of it, as data, in this one place.
+"""The table of ends: what the log answers when a transaction is to be ended. All of it, as data, in this one
+place.
 
-A row is a state of the transactional id and an epoch that the caller brings; its columns are what the caller wants.
-Beside ours stands what Kafka's coordinator answers (transactions V2, KIP-890), and where the two differ, why.
+A row is a state of the transactional id and an epoch that the caller brings; its columns are what the caller
+wants. Beside ours stands what Kafka's coordinator answers (transactions V2, KIP-890), and where the two
+differ, why.
 """
 
 from __future__ import annotations

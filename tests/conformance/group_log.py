@@ -1,4 +1,5 @@
-"""A log in memory for the tests of consumer groups: offsets committed at once and in transactions, and what is known of them."""
+"""A log in memory for the tests of consumer groups: offsets committed at once and in transactions, and what
+is known of them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Rules of txnformat and of the producer, each broken by a change of one line, and the upstream cases that must then fail.
+"""Rules of txnformat and of the producer, each broken by a change of one line, and the upstream cases that
+must then fail.
 
-The line is found by its exact text, which stands in its file once: a line that was rewritten has to be rewritten here.
+The line is found by its exact text, which stands in its file once: a line that was rewritten has to be
+rewritten here.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ class Mutation:
     claims: tuple[tuple[str, str], ...] = ()
     """(test class, case): each of these must fail, by the tests that cite it."""
     tests: tuple[str, ...] = ()
-    """Tests, as pytest names them, or files of tests: of each, one must fail. For rules that no upstream case states."""
+    """Tests, as pytest names them, or files of tests: of each, one must fail. For rules that no upstream case
+    states."""
 
 
 PSM, LOG, INDEX, CLEANER = (

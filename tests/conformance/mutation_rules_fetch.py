@@ -1,4 +1,5 @@
-"""Rules of reading and of appending to a transaction, each broken by a change of one line: see ``mutation_rules.py``."""
+"""Rules of reading and of appending to a transaction, each broken by a change of one line: see
+``mutation_rules.py``."""
 
 from __future__ import annotations
 

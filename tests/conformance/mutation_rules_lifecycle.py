@@ -1,4 +1,5 @@
-"""Rules of removals, compaction, vacuum and truncation, each broken by a change; see :mod:`tests.conformance.mutation_rules`."""
+"""Rules of removals, compaction, vacuum and truncation, each broken by a change; see
+:mod:`tests.conformance.mutation_rules`."""
 
 from __future__ import annotations
 

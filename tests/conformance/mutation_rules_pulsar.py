@@ -1,4 +1,5 @@
-"""Rules that Pulsar's and Flink's cases claim, each broken by a change; see :mod:`tests.conformance.mutation_rules`."""
+"""Rules that Pulsar's and Flink's cases claim, each broken by a change; see
+:mod:`tests.conformance.mutation_rules`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Guards of upkeep, each removed by a change, and the narrow test that must then fail. No other system has cases of them."""
+"""Guards of upkeep, each removed by a change, and the narrow test that must then fail. No other system has
+cases of them."""
 
 from __future__ import annotations
 

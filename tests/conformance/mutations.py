@@ -1,9 +1,10 @@
-"""Breaks the rules of ``mutation_rules.py``, one at a time, and runs the tests of the upstream cases that claim them.
+"""Breaks the rules of ``mutation_rules.py``, one at a time, and runs the tests of the upstream cases that
+claim them.
 
-``python -m tests.conformance.mutations`` (``make mutations``) changes one line in a copy of the packages, runs the tests
-that cite the claimed cases against that copy, and prints which of them failed. It fails when a claimed case has no
-failing test, when a line is not there any more, or when the tests fail without a change. When all is well it writes
-``docs/internals/mutations.md``.
+``python -m tests.conformance.mutations`` (``make mutations``) changes one line in a copy of the packages,
+runs the tests that cite the claimed cases against that copy, and prints which of them failed. It fails when a
+claimed case has no failing test, when a line is not there any more, or when the tests fail without a change.
+When all is well it writes ``docs/internals/mutations.md``.
 """
 
 from __future__ import annotations
@@ -155,7 +156,8 @@ def run_tests(folder: Path, tests: Sequence[str]) -> dict[str, str]:
 
 
 def try_mutation(original: Path, folder: Path, mutation: Mutation) -> Verdict:
-    """Break one rule in a copy of ``original`` at ``folder``, which must not exist, and run the tests that claim it."""
+    """Break one rule in a copy of ``original`` at ``folder``, which must not exist, and run the tests that
+    claim it."""
     claimed = claiming_tests(mutation)
     shutil.copytree(original, folder)
     mutate(folder, mutation)

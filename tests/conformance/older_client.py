@@ -1,10 +1,13 @@
-"""A client that does not know the feature ``lifecycle-1``: a process that test_mixed_versions.py starts, not a test itself.
+"""A client that does not know the feature ``lifecycle-1``: a process that test_mixed_versions.py starts, not
+a test itself.
 
-A client knows the features of a log by one table, ``KNOWN_FEATURES``, and this process begins with the table of the versions before that feature.
-All the rest is the code of today. That a client of before refuses an upgraded log follows from that table alone: the entry of the upgrade names the
-feature, in an operation that these versions had, and the entries after it are not looked at.
+A client knows the features of a log by one table, ``KNOWN_FEATURES``, and this process begins with the table
+of the versions before that feature. All the rest is the code of today. That a client of before refuses an
+upgraded log follows from that table alone: the entry of the upgrade names the feature, in an operation that
+these versions had, and the entries after it are not looked at.
 
-``older_client.py <root>`` does what each line of its input says, one word and numbers, and answers with a line of JSON.
+``older_client.py <root>`` does what each line of its input says, one word and numbers, and answers with a
+line of JSON.
 """
 
 from __future__ import annotations

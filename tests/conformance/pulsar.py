@@ -84,7 +84,8 @@ def stable(log: TxnLog, partition: int = 0) -> int:
 
 
 def snapshot(log: TxnLog) -> int:
-    """Write a snapshot of the newest state, name it, and return its entry: whoever opens the log begins with it."""
+    """Write a snapshot of the newest state, name it, and return its entry: whoever opens the log begins with
+    it."""
     committer = log.committer
     checkpoint = committer.read(write_snapshot(View(log.refresh())))
     committer.commit(committer.intend(TakeCheckpoint(checkpoint)))

@@ -1,4 +1,5 @@
-"""A process that races for one transactional id, or for producer ids: what the tests of races run, several at a time."""
+"""A process that races for one transactional id, or for producer ids: what the tests of races run, several at
+a time."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Writes ``docs/internals/conformance.md`` and ``docs/internals/conformance/<class>.md`` from the lists of cases and the tests' source.
+"""Writes ``docs/internals/conformance.md`` and ``docs/internals/conformance/<class>.md`` from the lists of
+cases and the tests' source.
 
-``python -m tests.conformance.report`` writes the pages and prints the totals. With ``--results FILE``, a JUnit file of
-a run of pytest (``--junit-xml=FILE``), the statuses are those of the run; pages are not written, rows that did not
-pass are printed, and the command fails when there are any.
+``python -m tests.conformance.report`` writes the pages and prints the totals. With ``--results FILE``, a
+JUnit file of a run of pytest (``--junit-xml=FILE``), the statuses are those of the run; pages are not
+written, rows that did not pass are printed, and the command fails when there are any.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ def rows(group: Group, citations: Iterable[Cited], results: dict[str, str] | Non
     Parameters
     ----------
     results : dict of str to str, optional
-        Outcome by test, from :func:`outcomes`; without, a cited case passes unless a test is expected to fail.
+        Outcome by test, from :func:`outcomes`; without, a cited case passes unless a test is expected to
+        fail.
     """
     by_name: dict[str, list[Cited]] = {}
     for citation in citations:
@@ -81,7 +83,8 @@ def _status(known: Case, tests: list[Cited], results: dict[str, str] | None) -> 
 
 
 def outcomes(junit: Path) -> dict[str, str]:
-    """Return ``passing``, ``failing`` or ``not run`` by test; a test with parameters passes when all of them do."""
+    """Return ``passing``, ``failing`` or ``not run`` by test; a test with parameters passes when all of them
+    do."""
     found: dict[str, set[str]] = {}
     # The file is our own run's.
     for element in ElementTree.parse(junit).iter("testcase"):

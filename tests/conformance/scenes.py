@@ -1,8 +1,8 @@
 """Histories of several producers on a real log, beside a model that does what Kafka's partitions do.
 
-A :class:`Scene` is a log on a local disk and its producers. What happens to it, happens to a :class:`Model` too, so
-that every test may compare rows, ends and last stable offsets at any moment; what the upstream test states is asserted
-as literal rows besides.
+A :class:`Scene` is a log on a local disk and its producers. What happens to it, happens to a :class:`Model`
+too, so that every test may compare rows, ends and last stable offsets at any moment; what the upstream test
+states is asserted as literal rows besides.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def seen(
 ) -> list[int]:
     """Return the numbers of one partition, on which all ways of reading must agree.
 
-    By its writers' log at once, and by ``other``'s in two ranges, whose border may cut a batch or a transaction.
+    By its writers' log at once, and by ``other``'s in two ranges, whose border may cut a batch or a
+    transaction.
     """
     found = read(log, topic, isolation, partitions=[partition])
     ends = other.offsets(topic)[partition]
@@ -238,7 +239,8 @@ class Scene:
 
 
 def open_often(log: TxnLog, transactional_id: str, times: int) -> None:
-    """Let a transactional id that is new be opened ``times`` times: what commits make one by one, in large entries."""
+    """Let a transactional id that is new be opened ``times`` times: what commits make one by one, in large
+    entries."""
     producer_id = log.refresh().next_producer_id
     _write(log, [InitProducer(transactional_id, producer_id, epoch) for epoch in range(times)])
 

@@ -21,7 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 def race(
     store: ObjectStore, environment: Mapping[str, str], *, racers: int, slots: int, losers: str = "EA"
 ) -> None:
-    """Let many processes create the same slots, and read all of them back: each has one winner, whose bytes are there.
+    """Let many processes create the same slots, and read all of them back: each has one winner, whose bytes
+    are there.
 
     Parameters
     ----------
@@ -32,7 +33,8 @@ def race(
     racers, slots : int
         How many.
     losers : str
-        What the others may be told. E: an object is there. A: another creator was in the way (409), and the answer is known only after reading it back.
+        What the others may be told. E: an object is there. A: another creator was in the way (409), and the
+        answer is known only after reading it back.
     """
     command = [sys.executable, "-m", "txnlog_testing.stores.create_race", store.url]
     processes = [

@@ -1,7 +1,9 @@
-"""ReplicaManagerTest and PartitionTest: that an append belongs to an open transaction is verified before it is written.
+"""ReplicaManagerTest and PartitionTest: that an append belongs to an open transaction is verified before it
+is written.
 
-Kafka's partition leaders ask the transaction's coordinator, and keep a guard until the answer is there. Here the entry
-that would place the records is decided on the state that holds the transactions: one step verifies and appends.
+Kafka's partition leaders ask the transaction's coordinator, and keep a guard until the answer is there. Here
+the entry that would place the records is decided on the state that holds the transactions: one step verifies
+and appends.
 """
 
 from __future__ import annotations
@@ -105,7 +107,8 @@ def test_a_transactional_id_appends_under_its_own_producer_id_only() -> None:
     error = chain.refusal(chain.write(other, 1, sequence=0))
     assert isinstance(error, InvalidTransactionStateError)
     assert error.kind == "unknown-transactional-id"
-    # A write has one identity. In an entry, appends under one transactional id could have several: it is not folded.
+    # A write has one identity. In an entry, appends under one transactional id could have several: it is not
+    # folded.
     verdict = chain.decide(chain.write(chain.producer("etl"), 1, partitions=(0,)))
     assert isinstance(verdict, Included)
     (append,) = verdict.operations

@@ -1,4 +1,5 @@
-"""TransactionManagerTest and librdkafka's: what a producer that takes consumed offsets along does when that fails."""
+"""TransactionManagerTest and librdkafka's: what a producer that takes consumed offsets along does when that
+fails."""
 
 from __future__ import annotations
 
@@ -230,7 +231,8 @@ def test_offsets_are_for_an_open_transaction_only(buffer: str) -> None:
 @case("TransactionManagerTest", "testHandlingOfUnknownTopicPartitionErrorOnTxnOffsetCommit")
 @BUFFERS
 def test_offsets_of_a_topic_that_is_not_there_are_refused_and_the_transaction_goes_on(buffer: str) -> None:
-    """Kafka's client asks again until the topic appears. Topics are folded: one that is not there was never made."""
+    """Kafka's client asks again until the topic appears. Topics are folded: one that is not there was never
+    made."""
     _, log = made()
     producer = opened(log, buffer)
     for unknown in ({("nowhere", 0): 1}, {("t", 5): 1}, {READ: 1, ("nowhere", 0): 1}):

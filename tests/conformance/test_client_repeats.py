@@ -310,7 +310,8 @@ def test_a_commit_without_the_right_to_write_commits_nothing_and_the_producer_go
 def test_sequences_that_may_be_in_the_log_are_settled_by_a_repeat_and_never_guessed(
     kind: FaultKind, landed: bool
 ) -> None:
-    """Kafka's client guesses after a timeout and takes another epoch (and may append twice); ours asks the log."""
+    """Kafka's client guesses after a timeout and takes another epoch (and may append twice); ours asks the
+    log."""
     plan = Plan()
     log = faulty(plan)
     with Producer(log, linger_ms=10**9) as producer:
@@ -328,7 +329,8 @@ def test_sequences_that_may_be_in_the_log_are_settled_by_a_repeat_and_never_gues
 
 @case("TransactionManagerTest", "testBackgroundInvalidStateTransitionIsFatal")
 def test_what_a_background_flush_meets_is_told_by_the_next_call() -> None:
-    """Refused for now: the records are held, and the next call writes them. Refused for good: every call says so."""
+    """Refused for now: the records are held, and the next call writes them. Refused for good: every call says
+    so."""
     clock = QuickClock()
     store = MemoryStore(clock)
     TxnLog.create(store, clock=clock).create_topic("t", NUMBERS)

@@ -1,4 +1,5 @@
-"""Numbers of a producer: sequences, epochs and ids, and what becomes of a producer whose numbers do not fit the log."""
+"""Numbers of a producer: sequences, epochs and ids, and what becomes of a producer whose numbers do not fit
+the log."""
 
 from __future__ import annotations
 
@@ -149,7 +150,8 @@ def _fatal(producer: Producer, error: type[SequenceError], first: Callable[[], o
     "testProducerIdReset",
 )
 def test_a_plain_producer_whose_numbers_somebody_else_used_ends_and_a_new_one_has_its_own() -> None:
-    """Kafka's client takes a new epoch and sends again: what the other had sent is then there twice, or not at all."""
+    """Kafka's client takes a new epoch and sends again: what the other had sent is then there twice, or not
+    at all."""
     log = faulty(Plan())
     one = Producer(log, linger_ms=10**9)
     one.init()
@@ -192,7 +194,8 @@ def test_a_plain_producer_that_the_log_no_longer_knows_ends_and_a_new_one_begins
 def test_an_append_to_a_transaction_that_its_twin_has_ended_is_refused_and_an_abort_settles_it(
     commit: bool,
 ) -> None:
-    """Kafka's client is of no more use then; here the abort tells what became of it, and the producer goes on."""
+    """Kafka's client is of no more use then; here the abort tells what became of it, and the producer goes
+    on."""
     log = faulty(Plan())
     with Producer(log, "etl", buffer="inline") as producer:
         producer.begin()
@@ -253,7 +256,8 @@ def test_a_producer_whose_identity_the_log_does_not_know_ends_and_can_be_closed(
 @case("TransactionManagerTest", "testUnsupportedFindCoordinator", "testUnsupportedInitTransactions")
 @case("ProducerIdManagerTest", "testRetryBackoffOnVersionMismatch")
 def test_a_log_of_the_future_is_read_and_refuses_producers() -> None:
-    """It asks writers for something that this version does not have: a clear error before anything is written."""
+    """It asks writers for something that this version does not have: a clear error before anything is
+    written."""
     store = MemoryStore()
     with TxnLog.create(store) as log:
         log.create_topic("t", NUMBERS)

@@ -1,4 +1,5 @@
-"""The producer's states as its user sees them (Kafka's TransactionManager): which calls each allows, and what they cost."""
+"""The producer's states as its user sees them (Kafka's TransactionManager): which calls each allows, and what
+they cost."""
 
 from __future__ import annotations
 
@@ -113,7 +114,8 @@ def test_a_producer_without_an_id_sends_as_soon_as_it_is_initialised_and_has_no_
 @BUFFERS
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_transaction_is_open_from_begin_to_its_end(buffer: str, commit: bool) -> None:
-    """In the producer from ``begin``, in the log from the first flush that it is told of; after the end in neither."""
+    """In the producer from ``begin``, in the log from the first flush that it is told of; after the end in
+    neither."""
     log = _log()
     with Producer(log, "etl", buffer=buffer) as producer:
         for number in range(2):
@@ -252,7 +254,8 @@ def test_a_fenced_producer_stays_fenced_whatever_is_called(buffer: str, found_by
 @case("TransactionManagerTest", "testSenderShutdownWithPendingTransactions")
 @BUFFERS
 def test_closing_aborts_what_is_open(buffer: str) -> None:
-    """Kafka's sender waits for batches, then aborts; here close is one abort, and the next instance finds none."""
+    """Kafka's sender waits for batches, then aborts; here close is one abort, and the next instance finds
+    none."""
     log = _log()
     producer = Producer(log, "etl", buffer=buffer)
     producer.init()

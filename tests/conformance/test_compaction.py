@@ -37,7 +37,8 @@ def _sequences(log: TxnLog) -> object:
     "UnifiedLogTest", "testRebuildProducerIdMapWithCompactedData", "testUpdateProducerIdMapWithCompactedData"
 )
 def test_the_sequences_of_producers_outlive_the_batches_that_were_compacted() -> None:
-    """Kafka keeps a batch's header for it, and a follower takes the sequence from there; here they are in the state."""
+    """Kafka keeps a batch's header for it, and a follower takes the sequence from there; here they are in the
+    state."""
     log = _log()
     follower = TxnLog.open(log.store)
     with Producer(log) as producer:

@@ -1,7 +1,8 @@
 """Appends of a transaction (Kafka's AddPartitionsToTxn, explicit or implied), on the pure core.
 
-Kafka registers a partition with the coordinator before data counts, and verifies that it did. Here the append that
-gives the offsets is what registers: these tests hold that nothing else can, and that the answers are Kafka's.
+Kafka registers a partition with the coordinator before data counts, and verifies that it did. Here the append
+that gives the offsets is what registers: these tests hold that nothing else can, and that the answers are
+Kafka's.
 """
 
 from __future__ import annotations
@@ -112,10 +113,11 @@ def test_a_further_append_to_a_partition_changes_nothing_of_the_transaction() ->
 @case("AddPartitionsToTxnRequestServerTest", "testVerifyOnly")
 @pytest.mark.parametrize("outcome", [*Outcome, "init"])
 def test_no_data_is_open_in_a_partition_that_its_transaction_does_not_name(outcome: str) -> None:
-    """What Kafka verifies by a request of its own (KIP-890, against hanging transactions) holds by construction.
+    """What Kafka verifies by a request of its own (KIP-890, against hanging transactions) holds by
+    construction.
 
-    A transaction is open in a partition exactly while its id names the partition; data that comes after the end,
-    of any kind, is refused, so nothing can be left hanging.
+    A transaction is open in a partition exactly while its id names the partition; data that comes after the
+    end, of any kind, is refused, so nothing can be left hanging.
     """
     log = CoreLog()
     now = log.open()

@@ -231,10 +231,11 @@ def test_an_end_that_waits_beside_another_is_answered_by_it(first: Outcome, seco
 
 @case("TransactionCoordinatorTest", "shouldReturnInvalidTxnRequestOnEndTxnV2IfNotEndTxnV2Retry")
 def test_a_delayed_end_never_ends_the_next_transaction() -> None:
-    """Kafka's flaw before KIP-890 (lost writes, aborted reads, torn transactions): one epoch, one transaction.
+    """Kafka's flaw before KIP-890 (lost writes, aborted reads, torn transactions): one epoch, one
+    transaction.
 
-    The end that was sent twice arrives after the next transaction has begun: it is answered with what it did, or
-    refused, and what is open stays open.
+    The end that was sent twice arrives after the next transaction has begun: it is answered with what it did,
+    or refused, and what is open stays open.
     """
     log = CoreLog()
     producer = log.open()

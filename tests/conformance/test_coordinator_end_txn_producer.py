@@ -115,7 +115,8 @@ def _stranger(scene: Scene) -> None:
 
 
 ROWS: dict[str, tuple[Callable[[Scene], None], str, Epoch | None, tuple[Outcome, ...]]] = {
-    # what happens first: how, the table's state and epoch (None: another producer id), the ends that a user can try
+    # what happens first: how, the table's state and epoch (None: another producer id), the ends that a user
+    # can try
     "sent": (_send, "Ongoing, the first", Epoch.CURRENT, (COMMIT, ABORT)),
     "commit lost its answer": (_lost(COMMIT), "CompleteCommit", Epoch.ENDED, (COMMIT, ABORT)),
     "abort lost its answer": (_lost(ABORT), "CompleteAbort", Epoch.ENDED, (ABORT,)),

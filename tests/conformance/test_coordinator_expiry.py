@@ -1,4 +1,5 @@
-"""Transactional ids that nobody uses leave the state: which, when, how many at a time, and what their producers hear."""
+"""Transactional ids that nobody uses leave the state: which, when, how many at a time, and what their
+producers hear."""
 
 from __future__ import annotations
 
@@ -123,7 +124,8 @@ def _fold_last(source: CoreLog, target: CoreLog) -> None:
 @pytest.mark.parametrize("first", ["use", "expiry"])
 @pytest.mark.parametrize("use", ["open", "append"])
 def test_of_a_use_and_an_expiry_in_one_entry_the_first_counts(first: str, use: str) -> None:
-    """Used first: it stays. Expired first: who opens it gets a new identity, who appends under the old one is told."""
+    """Used first: it stays. Expired first: who opens it gets a new identity, who appends under the old one is
+    told."""
     log = _in_state("CompleteCommit")
     old = log.producer(NAME)
     _later(log)
@@ -153,7 +155,8 @@ def test_of_a_use_and_an_expiry_in_one_entry_the_first_counts(first: str, use: s
     "testTransactionExpirationShouldRespectBatchSize",
 )
 def test_many_ids_expire_in_several_entries_each_of_bounded_size() -> None:
-    """A message that is too large stopped Kafka's expiry (KAFKA-13099): here an entry takes 1,000, and the next goes on."""
+    """A message that is too large stopped Kafka's expiry (KAFKA-13099): here an entry takes 1,000, and the
+    next goes on."""
     clock = QuickClock()
     store = MemoryStore(clock)
     log = TxnLog.create(store, clock=clock)

@@ -82,7 +82,8 @@ def test_opening_again_keeps_the_producer_id_and_bumps_the_epoch_once(end: Outco
     "TransactionCoordinatorTest", "shouldAbortTransactionOnHandleInitPidWhenExistingTransactionInOngoingState"
 )
 def test_opening_aborts_what_is_open_in_the_same_entry_and_bumps_the_epoch_once() -> None:
-    """Kafka needs three steps (fence, abort, and a repeated init that bumps again); the caller is told to wait."""
+    """Kafka needs three steps (fence, abort, and a repeated init that bumps again); the caller is told to
+    wait."""
     log = CoreLog()
     old = log.open()
     log.append(old, 0, 2)
@@ -126,7 +127,8 @@ def test_of_two_instances_that_open_the_later_entry_wins_and_the_other_is_fenced
     "TransactionMetadataTest", "testEpochBumpWithCurrentEpochProvided", "testAttemptedEpochBumpWithLastEpoch"
 )
 def test_a_repeated_init_is_answered_with_the_identity_that_it_got() -> None:
-    """Kafka knows a retry by the epoch that the caller brings (KIP-360), ours by the intent: one init, one bump."""
+    """Kafka knows a retry by the epoch that the caller brings (KIP-360), ours by the intent: one init, one
+    bump."""
     log = CoreLog()
     log.open()
     intent = log.intent(OpenProducer(NAME))
@@ -199,8 +201,8 @@ def test_an_init_that_was_decided_but_not_written_has_changed_nothing() -> None:
 def test_no_epoch_is_the_last_and_the_producer_id_stays(epoch: int, by: str) -> None:
     """Kafka's epochs end at 32767 and the producer id changes under the producer; ours have 64 bits.
 
-    What those tests hold must hold here as well: at the boundary the producer goes on, a repeat gets its answer, the
-    next transaction may begin at once, and everything older is fenced.
+    What those tests hold must hold here as well: at the boundary the producer goes on, a repeat gets its
+    answer, the next transaction may begin at once, and everything older is fenced.
     """
     log = CoreLog()
     log.open()

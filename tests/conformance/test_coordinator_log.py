@@ -108,7 +108,8 @@ def test_an_operation_that_this_version_does_not_know_stops_the_loading() -> Non
 @case("TransactionStateManagerTest", "testLoadTransactionMetadataWithCorruptedLog")
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut", "changed"])
 def test_a_damaged_log_is_never_loaded_as_a_shorter_one(tmp_path: Path, damage: str) -> None:
-    """Kafka logs a warning, and goes on with the state that it got so far: ids and open transactions are forgotten."""
+    """Kafka logs a warning, and goes on with the state that it got so far: ids and open transactions are
+    forgotten."""
     path = tmp_path / "log"
     with TxnLog.create(str(path)) as log:
         log.create_topic("t", rows(1).schema)
@@ -147,7 +148,8 @@ REFUSED = (FaultKind.DISK_FULL, FaultKind.READ_ONLY, FaultKind.PERMISSION_DENIED
 def test_an_end_that_the_store_refuses_has_not_happened_and_can_be_repeated(
     buffer: str, kind: FaultKind
 ) -> None:
-    """The error is the store's; id, epoch and data stay as they are; the same call succeeds when the store does."""
+    """The error is the store's; id, epoch and data stay as they are; the same call succeeds when the store
+    does."""
     plan = Plan()
     log = faulty(plan)
     with Producer(log, NAME, buffer=buffer) as producer:
@@ -258,7 +260,8 @@ def test_an_end_that_is_not_settled_stays_pending_until_it_is(buffer: str) -> No
 )
 @BUFFERS
 def test_an_end_that_was_decided_before_a_fence_is_decided_again_after_it(buffer: str) -> None:
-    """The commit is on its way when another instance opens: its slot is lost, the transaction belongs to the newer."""
+    """The commit is on its way when another instance opens: its slot is lost, the transaction belongs to the
+    newer."""
     memory = MemoryStore()
     with TxnLog.create(memory) as made:
         made.create_topic("t", rows(1).schema)
@@ -300,7 +303,8 @@ def test_an_end_that_was_decided_before_a_fence_is_decided_again_after_it(buffer
 @case("TransactionMarkerRequestCompletionHandlerTest", "shouldCompleteDelayedOperationWhenNoErrors")
 @pytest.mark.parametrize("outcome", Outcome)
 def test_an_end_over_many_partitions_is_one_request(outcome: Outcome) -> None:
-    """No fan-out: one create, whatever the number of partitions, and the transaction is complete with its answer."""
+    """No fan-out: one create, whatever the number of partitions, and the transaction is complete with its
+    answer."""
     counting = CountingStore(MemoryStore())
     with TxnLog.create(counting) as log:
         log.create_topic("t", rows(1).schema, partitions=100)
@@ -325,7 +329,8 @@ def test_an_end_over_many_partitions_is_one_request(outcome: Outcome) -> None:
     "shouldThrowIllegalStateExceptionWhenUnknownError",
 )
 def test_a_transaction_over_all_partitions_that_a_topic_can_have_can_be_ended() -> None:
-    """Where a marker cannot be written, Kafka's coordinator is stuck with it for ever; an entry holds 10,000 of them."""
+    """Where a marker cannot be written, Kafka's coordinator is stuck with it for ever; an entry holds 10,000
+    of them."""
     log = CoreLog()
     producer = log.open()
     topic = make_topic("wide", partitions=10_000)

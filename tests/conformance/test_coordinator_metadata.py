@@ -151,7 +151,8 @@ def _made(log: CoreLog, action: OpenProducer | Write | AllocateIds) -> CommitEnt
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("back_ms", [1, 29_000])
 def test_a_clock_that_went_back_stops_no_step_and_log_time_goes_on(step: str, back_ms: int) -> None:
-    """Kafka takes the earlier time; here log time grows by 1 ms, so the start of a transaction is never after it."""
+    """Kafka takes the earlier time; here log time grows by 1 ms, so the start of a transaction is never after
+    it."""
     log = CoreLog(OpenProducer(NAME))
     if step != "append":
         log.append(log.producer(NAME))

@@ -1,4 +1,5 @@
-"""Instances that race for one transactional id, in threads and in processes: one winner per epoch, nothing stuck."""
+"""Instances that race for one transactional id, in threads and in processes: one winner per epoch, nothing
+stuck."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def _in_threads(actions: list[Callable[[], None]]) -> None:
 
 
 def _check(log: TxnLog, openings: list[tuple[int, str]], name: str) -> None:
-    """One opening per epoch, one end per epoch, every acknowledged commit is there, and nobody is left waiting."""
+    """One opening per epoch, one end per epoch, every acknowledged commit is there, and nobody is left
+    waiting."""
     state = log.refresh()
     assert check_whole(state) == []
     entries = _entries(log.store, state)
@@ -160,7 +162,8 @@ def test_inits_that_wait_together_at_the_end_of_kafkas_epochs_come_one_by_one(ep
 )
 @case("TransactionMarkerChannelManagerTest", "shouldOnlyWriteTxnCompletionOnce")
 def test_transactions_of_many_ids_at_once_while_others_load_the_log_again_and_again() -> None:
-    """Random sequences of steps, crashes included: each id's commits are there, in order and whole, and nothing else."""
+    """Random sequences of steps, crashes included: each id's commits are there, in order and whole, and
+    nothing else."""
     store = MemoryStore()
     log = _created(store)
     committed: dict[int, list[int]] = {}
@@ -218,7 +221,8 @@ def test_transactions_of_many_ids_at_once_while_others_load_the_log_again_and_ag
     "testConcurrentContinuingInitProducerIdRequests",
 )
 def test_processes_that_race_for_one_id_have_one_winner_per_epoch_and_none_is_stuck(tmp_path: Path) -> None:
-    """Each opens, appends twice, commits, and opens again: whoever was overtaken in between is fenced, and tries anew."""
+    """Each opens, appends twice, commits, and opens again: whoever was overtaken in between is fenced, and
+    tries anew."""
     path = tmp_path / "log"
     with TxnLog.create(str(path)) as log:
         log.create_topic("t", SCHEMA)

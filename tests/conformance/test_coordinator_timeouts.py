@@ -1,4 +1,5 @@
-"""Timeouts of transactions: which are ended, by whom, what it does to the epoch, and what their producers hear."""
+"""Timeouts of transactions: which are ended, by whom, what it does to the epoch, and what their producers
+hear."""
 
 from __future__ import annotations
 
@@ -186,7 +187,8 @@ def test_a_timeout_that_was_decided_but_not_written_has_changed_nothing() -> Non
 @pytest.mark.parametrize("epoch", BOUNDARIES)
 @pytest.mark.parametrize("then", ["abort", "init"])
 def test_a_timeout_at_the_end_of_kafkas_epochs_is_like_any_other(epoch: int, then: str) -> None:
-    """There the producer id changes with the timeout, and a late abort or init must find its way; here nothing does."""
+    """There the producer id changes with the timeout, and a late abort or init must find its way; here
+    nothing does."""
     log = CoreLog()
     log.open()
     producer = at_epoch(log, epoch)
@@ -240,7 +242,8 @@ def _pass(log: TxnLog, seconds: float) -> None:
 )
 @pytest.mark.parametrize("call", ["flush", "commit"])
 def test_a_producer_whose_transaction_timed_out_aborts_and_goes_on(call: str) -> None:
-    """Somebody else's commit has ended it, at no further request; the error says that a new transaction will do."""
+    """Somebody else's commit has ended it, at no further request; the error says that a new transaction will
+    do."""
     log = faulty(Plan())
     other = TxnLog.open(log.store, clock=log.committer.clock)
     with Producer(log, NAME, buffer="inline") as producer:

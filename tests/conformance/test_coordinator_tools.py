@@ -36,7 +36,8 @@ def _begun(log: TxnLog, name: str, *partitions: int) -> Producer:
 
 @pytest.fixture(scope="module")
 def many() -> TxnLog:
-    """Return a log with ids in every state, of several ages: producer ids 0 to 9, in the order of these lines."""
+    """Return a log with ids in every state, of several ages: producer ids 0 to 9, in the order of these
+    lines."""
     log, clock = _log()
     for name in ("t0", "t1", "my-special-0"):
         _begun(log, name)

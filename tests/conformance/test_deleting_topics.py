@@ -1,4 +1,5 @@
-"""Topics that are deleted: nothing of their transactions, producers and acknowledgements is left, and other topics go on."""
+"""Topics that are deleted: nothing of their transactions, producers and acknowledgements is left, and other
+topics go on."""
 
 from __future__ import annotations
 

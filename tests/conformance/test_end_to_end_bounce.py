@@ -1,7 +1,8 @@
-"""Copying in transactions while copiers are killed, or the store goes away: each record once, in order, and no other.
+"""Copying in transactions while copiers are killed, or the store goes away: each record once, in order, and
+no other.
 
-A second reader follows the output's last stable offsets all the while: it must get the same records in the same order
-as who reads at the end.
+A second reader follows the output's last stable offsets all the while: it must get the same records in the
+same order as who reads at the end.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ RECORDS = pa.schema([("key", pa.string()), ("source", pa.int64()), ("n", pa.int6
 
 
 def seeded(log: TxnLog, inputs: int, outputs: int, count: int) -> None:
-    """Create the topics, with ``count`` records in each input partition; the number of a record is its offset."""
+    """Create the topics, with ``count`` records in each input partition; the number of a record is its
+    offset."""
     log.create_topic("input", RECORDS, partitions=inputs)
     log.create_topic("output", RECORDS, partitions=outputs, key_columns=["key"])
     log.create_topic("progress", pa.schema([("next", pa.int64())]), partitions=inputs)
@@ -201,7 +203,8 @@ CLEAN = [FaultKind.SERVER_ERROR, FaultKind.CONFLICT_409, FaultKind.DISK_FULL]
 
 
 def outages(inner: ObjectStore, kinds: list[FaultKind], rng: random.Random) -> FaultyStore:
-    """Return a store of which a third of the entries, a fifth of their reads, and a tenth of the files go wrong."""
+    """Return a store of which a third of the entries, a fifth of their reads, and a tenth of the files go
+    wrong."""
 
     def schedule(operation: RequestKind, key: str, nth: int) -> Fault | None:
         chance = rng.random()
@@ -230,7 +233,8 @@ def until_clear(call: Callable[[], object]) -> None:
 
 
 def copy_all(log: TxnLog, store: FaultyStore, count: int, buffer: str) -> None:
-    """Copy partition 0 of the input in transactions of 10; whatever fails is repeated, or aborted and done again."""
+    """Copy partition 0 of the input in transactions of 10; whatever fails is repeated, or aborted and done
+    again."""
     source = TxnLog.open(log.store, clock=log.committer.clock).read("input").read_all()
     producer = Producer(TxnLog.open(store, clock=log.committer.clock), "copier", buffer=buffer)
     until_clear(producer.init)

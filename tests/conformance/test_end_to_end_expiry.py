@@ -1,7 +1,7 @@
 """Time that passes: transactions that were open too long, ids and producers that nobody used for long.
 
-The clock is the test's own, and the store's: nothing waits. Upstream's brokers look for what has expired every 200 or
-500 ms; here whoever commits, or asks for maintenance, does.
+The clock is the test's own, and the store's: nothing waits. Upstream's brokers look for what has expired
+every 200 or 500 ms; here whoever commits, or asks for maintenance, does.
 """
 
 from __future__ import annotations
@@ -158,7 +158,8 @@ def test_a_producer_that_the_log_forgot_after_an_unknown_answer_takes_no_other_i
 
 
 def test_a_new_producer_gets_no_id_below_those_that_have_expired(log: TxnLog, clock: Clock) -> None:
-    """This process has a block of ids from yesterday; a producer of a later block, another process's, has expired."""
+    """This process has a block of ids from yesterday; a producer of a later block, another process's, has
+    expired."""
     send(opened(log, None), "t", 1)
     other = Numbered(log)
     other.append(0, 1)
@@ -243,7 +244,8 @@ def test_a_transaction_that_was_open_too_long_is_aborted_and_its_producer_goes_o
 
 
 def test_a_transaction_that_nobody_has_ended_may_commit_late(log: TxnLog, clock: Clock) -> None:
-    """A timeout is a right of others: whoever is held up may use it, and as long as nobody does nothing is lost."""
+    """A timeout is a right of others: whoever is held up may use it, and as long as nobody does nothing is
+    lost."""
     producer = opened(log, "slow")
     producer.begin()
     send(producer, "t", 1)
@@ -256,7 +258,8 @@ def test_a_transaction_that_nobody_has_ended_may_commit_late(log: TxnLog, clock:
 def test_the_first_entry_after_the_timeout_ends_it_also_when_it_is_the_producers_own_flush(
     log: TxnLog, clock: Clock
 ) -> None:
-    """Kafka's coordinator would have ended it before: what is flushed too late is refused, and the flush says so."""
+    """Kafka's coordinator would have ended it before: what is flushed too late is refused, and the flush says
+    so."""
     producer = opened(log, "slow")
     producer.begin()
     send(producer, "t", 1)

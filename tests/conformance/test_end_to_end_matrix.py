@@ -1,7 +1,7 @@
 """librdkafka's matrix of what consumers see of transactions, for every buffer, as appended and sealed.
 
-Producer 1 and 2 are transactional, records of producer 3 are sent outside transactions. The literals are the first
-keys of upstream's commands; each command sends consecutive numbers from there.
+Producer 1 and 2 are transactional, records of producer 3 are sent outside transactions. The literals are the
+first keys of upstream's commands; each command sends consecutive numbers from there.
 """
 
 from __future__ import annotations

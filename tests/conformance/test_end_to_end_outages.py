@@ -298,7 +298,8 @@ def test_an_end_recovers_by_itself_or_says_that_nothing_happened(
 @case("librdkafka-0105-transactions_mock", "do_test_commit_after_msg_timeout")
 @SEALED
 def test_after_lost_records_only_abort_is_possible_and_the_next_transaction_is_whole(seals: bool) -> None:
-    """Records that were in a file went down with it, after every repeat of the upload: no commit may leave them out."""
+    """Records that were in a file went down with it, after every repeat of the upload: no commit may leave
+    them out."""
     plan = Plan()
     log = broken(plan, seals=seals)
     producer = opened(log, "auto")

@@ -237,7 +237,8 @@ def test_an_abort_and_a_commit_of_a_producer_with_one_request_at_a_time(scene: S
     "testOffloadAndTxnConsumeFromLeaderWithConsumerGroupProtocol",
 )
 def test_a_committed_read_fetches_one_index_for_each_sealed_segment_that_it_touches(tmp_path: Path) -> None:
-    """Aborted and committed transactions in turn, a segment for each; what was aborted whole is not even looked up."""
+    """Aborted and committed transactions in turn, a segment for each; what was aborted whole is not even
+    looked up."""
     store = CountingStore(LocalStore(str(tmp_path / "log")))
     log = TxnLog.create(store)
     log.create_topic("t", NUMBERS)

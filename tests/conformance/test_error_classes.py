@@ -1,4 +1,5 @@
-"""Errors by what the caller does about them: Kafka's five groups (KIP-1050), and where each of its errors is here."""
+"""Errors by what the caller does about them: Kafka's five groups (KIP-1050), and where each of its errors is
+here."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ def test_a_storage_error_says_whether_a_repeat_can_help() -> None:
 )
 @pytest.mark.parametrize("error", LOOK_AGAIN)
 def test_what_needs_a_newer_view_is_told_from_what_may_be_repeated(error: type[TxnLogError]) -> None:
-    """UnknownTopicOrPartition and NotLeader: metadata is old. Here the log has been looked at again before this is said.
+    """UnknownTopicOrPartition and NotLeader: metadata is old. Here the log has been looked at again before
+    this is said.
 
     So, other than Kafka's RefreshRetriable, these are not a kind of the errors that the same call can cure.
     """

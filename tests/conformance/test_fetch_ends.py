@@ -1,4 +1,5 @@
-"""OffsetFetcherTest, PartitionTest, ReplicaManagerTest, RemoteLogManagerTest: where reads end, and what they look up."""
+"""OffsetFetcherTest, PartitionTest, ReplicaManagerTest, RemoteLogManagerTest: where reads end, and what they
+look up."""
 
 from __future__ import annotations
 
@@ -152,7 +153,8 @@ def store_of_segments(outcomes: str) -> tuple[CountingStore, list[int]]:
 
 @case("RemoteLogManagerTest", "testFetchNextSegmentWithTxnIndex")
 def test_a_reader_asks_for_no_abort_index_and_for_nothing_of_what_was_aborted_whole() -> None:
-    """In Kafka every fetch searches the segments behind it for abort indexes. Here each ``.index`` has the outcomes."""
+    """In Kafka every fetch searches the segments behind it for abort indexes. Here each ``.index`` has the
+    outcomes."""
     store, committed = store_of_segments("cacaac")
     for start in range(0, 18, 3):
         log = TxnLog.open(store)

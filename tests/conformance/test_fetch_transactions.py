@@ -1,8 +1,8 @@
 """FetcherTest and its relatives: which records a reader gets of committed, aborted and open transactions.
 
-Kafka's cases hand a consumer prepared batches, markers and lists of aborted transactions. Here the same histories are
-written by producers, and read back from the log, while everything is in the state and after all of it was sealed. The
-position of a reader is where its plan's range ends.
+Kafka's cases hand a consumer prepared batches, markers and lists of aborted transactions. Here the same
+histories are written by producers, and read back from the log, while everything is in the state and after all
+of it was sealed. The position of a reader is where its plan's range ends.
 """
 
 from __future__ import annotations
@@ -173,8 +173,8 @@ def visible(batches: list[tuple[int, int, int]], aborted: list[AbortedTransactio
 def test_an_aborted_transaction_whose_marker_no_read_has_seen_hides_its_records_and_no_others() -> None:
     """Producer 2 aborts (6 to 28), producer 1 too (0 to 41), and producer 3 commits between their records.
 
-    Kafka's batches are what compaction has left of this history. The read ends before the marker of producer 1, and
-    begins, a second time, behind the first records of both.
+    Kafka's batches are what compaction has left of this history. The read ends before the marker of producer
+    1, and begins, a second time, behind the first records of both.
     """
     chain = Chain("1", "2", "3")
 

@@ -1,7 +1,8 @@
-"""Tests of Flink's Kafka sink about transactions that an earlier run left open: who aborts which, and what is kept.
+"""Tests of Flink's Kafka sink about transactions that an earlier run left open: who aborts which, and what is
+kept.
 
-A writer of a job of p subtasks writes with the ids ``job-<subtask>``. Where the sink has a new id for each checkpoint, an id
-here has an epoch for each; what a checkpoint has pre-committed is a prepared transaction.
+A writer of a job of p subtasks writes with the ids ``job-<subtask>``. Where the sink has a new id for each
+checkpoint, an id here has an epoch for each; what a checkpoint has pre-committed is a prepared transaction.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ def _open(log: TxnLog) -> set[str]:
 
 @case("TransactionAbortStrategyImplTest", "testDownscale")
 def test_after_a_downscale_the_new_workers_abort_what_all_old_ones_left_open() -> None:
-    """Four become two: each takes two old subtasks, what was prepared is left alone, and what is another's too."""
+    """Four become two: each takes two old subtasks, what was prepared is left alone, and what is another's
+    too."""
     log = _job(0, 1, 2, 3, prepared=[1, 2])
     assert _restarts(log, 2, 0) == {"job-0"}
     assert _open(log) == {"job-1", "job-2", "job-3"}
@@ -134,7 +136,8 @@ def test_every_id_below_the_factor_has_exactly_one_worker_whatever_ran_before(pa
 
 
 def test_a_restored_job_aborts_its_own_id_alone_and_no_other_jobs() -> None:
-    """From a checkpoint the others are alive, or will come and abort theirs; ids of another form are nobody's here."""
+    """From a checkpoint the others are alive, or will come and abort theirs; ids of another form are nobody's
+    here."""
     log = _job(0, 2, 4)
     for name in ("job-x", "job-01", "job", "other-0", "job-0-1"):
         send(opened(log, name), 9)
@@ -180,7 +183,8 @@ def test_what_checkpoints_hold_as_prepared_stays_open_and_commits(checkpointed: 
     "shouldSkipIdsOfCommitterForPooledTransactions",
 )
 def test_an_id_with_a_prepared_transaction_is_skipped_and_free_again_once_that_has_ended() -> None:
-    """A pool takes the next id: the log begins nothing under one whose outcome is pending, and nothing changes."""
+    """A pool takes the next id: the log begins nothing under one whose outcome is pending, and nothing
+    changes."""
     log = _job(0, prepared=[0])
     before = log.refresh()
     with pytest.raises(InvalidTransactionStateError) as caught:
@@ -234,7 +238,8 @@ def test_a_writer_that_is_closed_aborts_and_its_successor_commits(buffer: Buffer
 def test_a_writer_that_was_fenced_is_told_by_its_next_call_and_by_every_later_one(call: str) -> None:
     """Also by a send that only fills a buffer, once it was told; a close has nothing left to undo.
 
-    The sink throws such an error once and takes records again afterwards, which go nowhere: here they are refused.
+    The sink throws such an error once and takes records again afterwards, which go nowhere: here they are
+    refused.
     """
     log = new_log()
     fenced = opened(log, "job-0")

@@ -1,4 +1,5 @@
-"""TransactionsTest, librdkafka's and kafkatest's: consumers of groups beside transactions that take their offsets along."""
+"""TransactionsTest, librdkafka's and kafkatest's: consumers of groups beside transactions that take their
+offsets along."""
 
 from __future__ import annotations
 
@@ -127,7 +128,8 @@ def test_what_is_copied_in_transactions_that_commit_and_abort_is_copied_once(
 @case("kafkatest-transactions", "group_mode_transactions_test.test_transactions")
 @BUFFERS
 def test_copiers_that_take_over_from_each_other_in_the_middle_of_transactions_copy_once(buffer: str) -> None:
-    """Each new member fences the one before, whose open transaction cannot be committed with the group's offsets."""
+    """Each new member fences the one before, whose open transaction cannot be committed with the group's
+    offsets."""
     log = filled()
     random = Random(buffer)
     copiers: dict[str, Copier] = {}

@@ -1,7 +1,9 @@
-"""OffsetMetadataManagerTest, GroupMetadataTest, GroupMetadataManagerTest, GroupCoordinatorTest: offsets in transactions.
+"""OffsetMetadataManagerTest, GroupMetadataTest, GroupMetadataManagerTest, GroupCoordinatorTest: offsets in
+transactions.
 
-Kafka keeps the offsets of a group in a partition of a topic, with markers, a coordinator that loads it, and requests that
-fail between two steps. Here a commit is an operation of an entry; what a coordinator "loads" is what anybody folds.
+Kafka keeps the offsets of a group in a partition of a topic, with markers, a coordinator that loads it, and
+requests that fail between two steps. Here a commit is an operation of an entry; what a coordinator "loads" is
+what anybody folds.
 """
 
 from __future__ import annotations

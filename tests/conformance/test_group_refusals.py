@@ -1,4 +1,5 @@
-"""GroupCoordinatorTest, TxnOffsetCommitRequestTest, WriteTxnMarkersRequestTest: who may commit offsets in a transaction, and when."""
+"""GroupCoordinatorTest, TxnOffsetCommitRequestTest, WriteTxnMarkersRequestTest: who may commit offsets in a
+transaction, and when."""
 
 from __future__ import annotations
 

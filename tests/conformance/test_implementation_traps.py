@@ -154,7 +154,8 @@ def test_a_committed_read_cannot_be_asked_beyond_the_last_stable_offset_nor_does
 
 @case("ImplementationTraps", "lag and end offsets come from the high watermark")
 def test_lag_and_ends_are_those_of_the_last_stable_offset(tmp_path: Path) -> None:
-    """A committed reader that has read everything has no lag, however much is undecided behind; nor do markers count."""
+    """A committed reader that has read everything has no lag, however much is undecided behind; nor do
+    markers count."""
     scene = Scene(tmp_path)
     scene.begin("p", [1, 2])
     scene.commit("p")
@@ -240,7 +241,8 @@ def test_of_a_fence_and_a_commit_for_one_slot_the_first_entry_decides_for_both(
 @case("ImplementationTraps", "epochs overflow at 32767")
 @case("KnownFlaws", "a transaction is stuck at the last epoch")
 def test_nothing_happens_to_a_transaction_at_the_end_of_16_bits(log: TxnLog) -> None:
-    """Ends and fences at 32,766, 32,767 and 32,768: none is stuck, each is fenced, none has another producer id."""
+    """Ends and fences at 32,766, 32,767 and 32,768: none is stuck, each is fenced, none has another producer
+    id."""
     open_often(log, "p", 32_766)
     ended: list[tuple[int, Outcome]] = []
     for commits in (True, False, True, False):

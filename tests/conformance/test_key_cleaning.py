@@ -92,7 +92,8 @@ def test_several_passes_know_what_was_aborted(monkeypatch: pytest.MonkeyPatch) -
 
 @case("LogCleanerTest", "testCommitMarkerRemoval")
 def test_a_committed_record_stays_committed_without_its_marker() -> None:
-    """Kafka keeps the marker as long as a record of the transaction; here a record's commit is stored beside it, and the marker goes at once."""
+    """Kafka keeps the marker as long as a record of the transaction; here a record's commit is stored beside
+    it, and the marker goes at once."""
     keyed = Keyed()
     producer = keyed.producer("p")
     keyed.send(producer, b"1", b"2")

@@ -153,7 +153,8 @@ def poll(log: TxnLog) -> Polled:
 @BUFFERS
 @pytest.mark.parametrize("healthy", [True, False])
 def test_many_clients_at_once_show_none_of_jepsens_anomalies(healthy: bool, buffer: str) -> None:
-    """Four clients, a reader that polls all the while, and a sealer; with answers lost on the way, and without."""
+    """Four clients, a reader that polls all the while, and a sealer; with answers lost on the way, and
+    without."""
     clock = QuickClock()
     inner = MemoryStore(clock)
     TxnLog.create(inner, clock=clock).create_topic("t", NUMBERS, partitions=2)
@@ -227,7 +228,8 @@ def test_an_abort_hides_its_own_transaction_and_no_other_of_the_same_producer(se
 
 @case("KnownFlaws", "an open transaction blocks all readers")
 def test_transactions_that_are_not_in_the_log_block_nobody() -> None:
-    """Of two that overlap the second commits first: with inline buffers it waits for the other, else it is there."""
+    """Of two that overlap the second commits first: with inline buffers it waits for the other, else it is
+    there."""
     for buffer, expected in ((INLINE, []), ("auto", [3, 4])):
         scene = Scene(None, buffer)
         scene.begin("first", [1, 2])

@@ -1,9 +1,10 @@
 """What a delayed request does to the next transaction of its producer: nothing.
 
-Kafka's first protocol named a transaction by producer id and epoch of the *producer*: a commit, abort or append that a
-pause held back until its successor was open hit the successor. Jepsen showed lost writes, aborted reads and torn
-transactions. Here every end begins an epoch. A request is late in two ways, and each test tries both: its bytes arrive
-late at the store, and its sender wakes up late, looks at the log and decides again.
+Kafka's first protocol named a transaction by producer id and epoch of the *producer*: a commit, abort or
+append that a pause held back until its successor was open hit the successor. Jepsen showed lost writes,
+aborted reads and torn transactions. Here every end begins an epoch. A request is late in two ways, and each
+test tries both: its bytes arrive late at the store, and its sender wakes up late, looks at the log and
+decides again.
 """
 
 from __future__ import annotations

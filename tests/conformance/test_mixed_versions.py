@@ -1,6 +1,7 @@
 """kafkatest-transactions: clients of two versions in one log, and an upgrade while transactions run.
 
-The second version of the log is one with the reader feature ``lifecycle-1``. The older client is a process of its own (``older_client.py``).
+The second version of the log is one with the reader feature ``lifecycle-1``. The older client is a process of
+its own (``older_client.py``).
 """
 
 from __future__ import annotations
@@ -96,7 +97,8 @@ def send(producer: Producer, *numbers: int) -> None:
 def test_clients_of_both_versions_write_and_read_one_log_until_it_is_upgraded(
     log: TxnLog, older: Older
 ) -> None:
-    """Transactions of both lie within each other; sealed segments, snapshots and maintenance of the newer client are in between."""
+    """Transactions of both lie within each other; sealed segments, snapshots and maintenance of the newer
+    client are in between."""
     newer = producer(log, "newer")
     expected = []
     for number in range(0, 40, 10):
@@ -127,7 +129,8 @@ def test_clients_of_both_versions_write_and_read_one_log_until_it_is_upgraded(
 def test_an_upgrade_under_running_transactions_loses_nothing_and_older_clients_say_what_they_need(
     log: TxnLog, older: Older, root: Path, first: str
 ) -> None:
-    """Transactions of newer clients go on over it. What the older client had not committed is aborted when its id is opened by a newer one."""
+    """Transactions of newer clients go on over it. What the older client had not committed is aborted when
+    its id is opened by a newer one."""
     newer = [producer(log, "a"), producer(log, "b")]
     older.do("begin", 1)
     older.do("commit")

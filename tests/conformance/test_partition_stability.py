@@ -176,7 +176,8 @@ def test_read_committed_ends_at_the_last_stable_offset_and_asking_for_more_is_an
 
 @case("UnifiedLogTest", "testReadCommittedWithConcurrentHighWatermarkUpdates")
 def test_no_reader_sees_undecided_data_or_a_part_of_a_transaction_at_any_entry() -> None:
-    """Kafka's case races a reader with the high watermark. Here a reader has the state of one entry: try every one."""
+    """Kafka's case races a reader with the high watermark. Here a reader has the state of one entry: try
+    every one."""
     chain = Chain("a", "b")
     decided: dict[str, list[int]] = {"a": [], "b": []}
     visible: list[set[int]] = []

@@ -1,4 +1,5 @@
-"""Pulsar's tests of acknowledgements in transactions, through its client: what is left out meanwhile, and what comes again.
+"""Pulsar's tests of acknowledgements in transactions, through its client: what is left out meanwhile, and
+what comes again.
 
 A batch is one append of many messages there and here; an acknowledgement always names single messages.
 """
@@ -372,7 +373,8 @@ def test_one_transaction_acknowledges_in_two_subscriptions_of_a_topic() -> None:
 
 @case("V5TransactionScalableTest", "testMultipleSubscriptionsIndependentTransactionalAcks")
 def test_subscriptions_of_a_topic_end_their_transactions_without_each_other() -> None:
-    """One transaction of each acknowledges the same messages: no conflict, and one commits while the other aborts."""
+    """One transaction of each acknowledges the same messages: no conflict, and one commits while the other
+    aborts."""
     log = subscribed(10, partitions=2)
     log.subscriptions.create("t", "second")
     first, second = worker(log), worker(log, "second")

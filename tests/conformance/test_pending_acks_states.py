@@ -1,4 +1,5 @@
-"""The acknowledgements of Pulsar's tests whose messages are in ``test_pulsar_*.py``: after an end, by threads, by schema."""
+"""The acknowledgements of Pulsar's tests whose messages are in ``test_pulsar_*.py``: after an end, by
+threads, by schema."""
 
 from __future__ import annotations
 
@@ -120,7 +121,8 @@ def test_many_threads_acknowledge_in_one_transaction_and_each_message_once() -> 
 def test_56_a_crash_at_any_write_leaves_messages_and_acknowledgements_or_neither(
     buffer: Buffer, kind: FaultKind
 ) -> None:
-    """Messages to two partitions, acknowledgements in two partitions of two subscriptions; the successor does the rest."""
+    """Messages to two partitions, acknowledgements in two partitions of two subscriptions; the successor does
+    the rest."""
     crashes = 0
     while True:
         store = MemoryStore()

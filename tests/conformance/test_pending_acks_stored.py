@@ -1,7 +1,8 @@
-"""Pulsar's tests of what is stored of pending acknowledgements: what a restart knows of them, and what is left of them.
+"""Pulsar's tests of what is stored of pending acknowledgements: what a restart knows of them, and what is
+left of them.
 
-A ledger beside each subscription (MLPendingAckStore) or records of a metadata store (PIP-473) there; here operations in the
-entries of the log, and the state that folds them.
+A ledger beside each subscription (MLPendingAckStore) or records of a metadata store (PIP-473) there; here
+operations in the entries of the log, and the state that folds them.
 """
 
 from __future__ import annotations
@@ -243,7 +244,8 @@ def test_nothing_below_the_mark_is_kept_and_what_others_hold_above_it_is() -> No
 @case("PendingAckPersistentTest", "testDeleteUselessLogDataWhenSubCursorMoved")
 @case("TransactionTest", "testPendingAckMarkDeletePosition")
 def test_a_snapshot_holds_nothing_of_transactions_whose_acknowledgements_are_below_the_mark() -> None:
-    """Pulsar deletes its log of pending acknowledgements up to there; here they join, however many there were."""
+    """Pulsar deletes its log of pending acknowledgements up to there; here they join, however many there
+    were."""
     log = subscribed(40)
     instance = worker(log)
     messages = received(instance)
@@ -265,7 +267,8 @@ def test_a_snapshot_holds_nothing_of_transactions_whose_acknowledgements_are_bel
 
 
 class Subscribed(CoreLog):
-    """A log with 20 records in partition 0 of ``orders``, a subscription of it, and a producer of the id ``etl``."""
+    """A log with 20 records in partition 0 of ``orders``, a subscription of it, and a producer of the id
+    ``etl``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -318,7 +321,8 @@ def test_a_cumulative_acknowledgement_is_one_position_whatever_lies_below_it() -
 @case("MetadataPendingAckStoreTest", "appendCommitMarkAndAbortMark_areNoOps")
 @OUTCOMES
 def test_an_end_has_nothing_to_say_of_subscriptions(outcome: Outcome) -> None:
-    """A client that folds it knows what the transaction holds: no mark in the subscription, and none in the partition."""
+    """A client that folds it knows what the transaction holds: no mark in the subscription, and none in the
+    partition."""
     log = Subscribed()
     log.apply(Write(log.producer_ref, acks=(log.individual(3),)))
     log_end = log.state.partition(orders(0)).log_end
@@ -347,7 +351,8 @@ def test_an_end_puts_acknowledgements_into_force_or_frees_them_and_keeps_nothing
 @case("MetadataPendingAckStoreTest", "recovery_rebuildsOpenTxnStateFromAckRecords")
 @case("MLPendingAckStoreTest", "testMainProcess")
 def test_whoever_folds_the_log_anew_knows_every_transaction_that_holds_something() -> None:
-    """Twenty transactions, individual and cumulative by subscription; some end. From every entry on, and from snapshots."""
+    """Twenty transactions, individual and cumulative by subscription; some end. From every entry on, and from
+    snapshots."""
     log = Subscribed()
     log.apply(CreateSubscription(log.topic_id, "positions"))
     producers = [log.open(f"etl-{n}") for n in range(20)]
@@ -389,7 +394,8 @@ def test_an_acknowledgement_that_comes_after_the_end_of_its_transaction_is_refus
 
 @case("MLPendingAckStoreTest", "testPendingAckStoreWithSlashSubscriptionName")
 def test_the_name_of_a_subscription_is_in_no_key() -> None:
-    """Pulsar names a ledger after it, and has to encode a slash. Here a slash is refused, as in names of topics."""
+    """Pulsar names a ledger after it, and has to encode a slash. Here a slash is refused, as in names of
+    topics."""
     log = new_log(CountingStore(MemoryStore()))
     assert isinstance(log.store, CountingStore)
     entry = log.refresh().entry

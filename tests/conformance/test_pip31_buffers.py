@@ -1,4 +1,5 @@
-"""What PIP-31 demands of a transaction buffer, over every buffer: durable, exactly once, invisible; and what follows."""
+"""What PIP-31 demands of a transaction buffer, over every buffer: durable, exactly once, invisible; and what
+follows."""
 
 from __future__ import annotations
 
@@ -89,7 +90,8 @@ def test_what_was_answered_survives_a_killed_process(tmp_path: Path, buffer: Buf
 def test_a_crash_at_any_request_leaves_all_of_a_transaction_over_topics_or_nothing(
     buffer: Buffer, kind: FaultKind
 ) -> None:
-    """Two topics, two partitions each, two flushes: whichever request is the last, no reader ever sees a part of it."""
+    """Two topics, two partitions each, two flushes: whichever request is the last, no reader ever sees a part
+    of it."""
     crashes = 0
     while True:
         store = MemoryStore()
@@ -134,7 +136,8 @@ def test_a_crash_at_any_request_leaves_all_of_a_transaction_over_topics_or_nothi
     "kind", [FaultKind.APPLIED_LOST_ANSWER, FaultKind.FAIL_BEFORE, FaultKind.CONFLICT_409]
 )
 def test_an_append_that_is_repeated_is_there_once(buffer: Buffer, kind: FaultKind) -> None:
-    """Whichever call has no answer, and whether or not it had landed: the same call again, and each message once."""
+    """Whichever call has no answer, and whether or not it had landed: the same call again, and each message
+    once."""
     for failing in range(4):
         plan = Plan()
         log = faulty(plan)
@@ -165,7 +168,8 @@ def test_an_append_that_is_repeated_is_there_once(buffer: Buffer, kind: FaultKin
 
 
 def test_an_append_is_known_by_its_transaction_and_sequence_whoever_sends_it_again() -> None:
-    """Not by the call that sent it: another process, that knows nothing of the first attempt, gets its offsets."""
+    """Not by the call that sent it: another process, that knows nothing of the first attempt, gets its
+    offsets."""
     chain = Chain("p")
     producer = chain.producer("p")
     plain_end = chain.send(None, 3) + 3
@@ -182,7 +186,8 @@ def test_an_append_is_known_by_its_transaction_and_sequence_whoever_sends_it_aga
 
 @BUFFERS
 def test_a_message_that_two_transactions_of_one_id_send_is_of_the_one_that_committed(buffer: Buffer) -> None:
-    """Deduplication by transaction: what an aborted attempt sent is not taken for a repeat, and is not there either."""
+    """Deduplication by transaction: what an aborted attempt sent is not taken for a repeat, and is not there
+    either."""
     log = new_log()
     producer = opened(log, "p", buffer)
     send(producer, 1, 2)
@@ -231,10 +236,11 @@ def test_nothing_is_visible_before_the_commit_and_nothing_ever_after_an_abort(bu
 
 @BUFFERS
 def test_every_message_of_a_transaction_points_to_its_commit_and_is_found_from_it(buffer: Buffer) -> None:
-    """The commit's entry is that of all its messages, whatever lies between them; so a transaction can be read whole.
+    """The commit's entry is that of all its messages, whatever lies between them; so a transaction can be
+    read whole.
 
-    PIP-31 promises no consumer that he gets the messages of one transaction together. Here their commit entry says which
-    they are, over topics and partitions.
+    PIP-31 promises no consumer that he gets the messages of one transaction together. Here their commit entry
+    says which they are, over topics and partitions.
     """
     log = new_log(partitions=2)
     log.create_topic("u", NUMBERS)
@@ -271,7 +277,8 @@ def test_every_message_of_a_transaction_points_to_its_commit_and_is_found_from_i
 
 @BUFFERS
 def test_the_messages_of_a_transaction_are_found_from_its_name(buffer: Buffer) -> None:
-    """(producer id, epoch) is in the metadata of every message, so an index from transaction to messages is a query."""
+    """(producer id, epoch) is in the metadata of every message, so an index from transaction to messages is a
+    query."""
     log = new_log()
     producer = opened(log, "one", buffer)
     for first in (0, 10):
@@ -323,7 +330,8 @@ def test_the_marker_fences_what_comes_later_of_its_transaction() -> None:
 
 @pytest.mark.parametrize("outcome", ["commit", "abort"])
 def test_markers_outlive_the_state_that_they_came_from(outcome: str) -> None:
-    """Sealed, the marker's offset stays taken and its row is in the sidecar, also of a segment with nothing committed."""
+    """Sealed, the marker's offset stays taken and its row is in the sidecar, also of a segment with nothing
+    committed."""
     log = new_log()
     producer = opened(log, "one")
     send(producer, 1)
@@ -407,7 +415,8 @@ CHUNKS = pa.schema(
 
 @BUFFERS
 def test_a_message_above_any_limit_is_sent_as_chunks_of_one_transaction(buffer: Buffer) -> None:
-    """Through buffers a hundredth of its size; a reader has all chunks or none, in order, also beside another message."""
+    """Through buffers a hundredth of its size; a reader has all chunks or none, in order, also beside another
+    message."""
     log = new_log()
     log.create_topic("chunks", CHUNKS)
     content = bytes(range(256)) * 4_096  # 1 MiB
@@ -434,9 +443,11 @@ def test_a_message_above_any_limit_is_sent_as_chunks_of_one_transaction(buffer: 
 
 @BUFFERS
 def test_a_source_transaction_over_several_tables_is_captured_as_one(buffer: Buffer) -> None:
-    """Change capture: the rows of each source transaction in a topic per table, and its position in a third, in one step.
+    """Change capture: the rows of each source transaction in a topic per table, and its position in a third,
+    in one step.
 
-    The captured position is read back after a crash; what follows it is sent again, and nothing is there twice.
+    The captured position is read back after a crash; what follows it is sent again, and nothing is there
+    twice.
     """
     log = new_log()
     for topic in ("accounts", "transfers", "position"):

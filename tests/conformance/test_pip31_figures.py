@@ -1,7 +1,7 @@
 """PIP-31's two figures as a golden history: txn1 and txn2 commit, txn3 aborts, among plain messages.
 
-Each figure's history is replayed on every buffer. Where messages and markers then stand must be what the figure draws, for
-the kind of buffer that it draws; the other combinations follow the same two rules.
+Each figure's history is replayed on every buffer. Where messages and markers then stand must be what the
+figure draws, for the kind of buffer that it draws; the other combinations follow the same two rules.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def _layout(history: list[str], buffer: Buffer) -> list[str]:
 
 
 def _visible(history: list[str], buffer: Buffer) -> list[str]:
-    """Return what read_committed gives: the layout below the first message of an open transaction, what committed of it."""
+    """Return what read_committed gives: the layout below the first message of an open transaction, what
+    committed of it."""
     ended = {_transaction(step): step for step in history if _is_end(step)}
     seen = []
     for step in _layout(history, buffer):
@@ -161,7 +162,8 @@ def test_after_every_step_readers_see_what_is_decided_before_the_oldest_open_tra
 @BUFFERS
 @HISTORIES
 def test_every_message_and_marker_stands_where_the_figure_has_it(figure: str, buffer: Buffer) -> None:
-    """As appended and sealed; what is uncommitted or aborted has offsets where offsets are given by flushes alone."""
+    """As appended and sealed; what is uncommitted or aborted has offsets where offsets are given by flushes
+    alone."""
     history = FIGURES[figure]["history"]
     replay = Replay(buffer)
     for step in history:

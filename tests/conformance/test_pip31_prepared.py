@@ -1,4 +1,5 @@
-"""What a transaction buffer must keep beyond its producer: PIP-31's first demand, with an outcome that comes from elsewhere."""
+"""What a transaction buffer must keep beyond its producer: PIP-31's first demand, with an outcome that comes
+from elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Prepared transactions (KIP-939): the token that names one, and what its producer and the next instance may do."""
+"""Prepared transactions (KIP-939): the token that names one, and what its producer and the next instance may
+do."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ BUFFERS = pytest.mark.parametrize("buffer", ["auto", "inline", "deferred"])
 def test_a_token_is_text_with_log_producer_id_epoch_and_transactional_id(
     producer_id: int, epoch: int
 ) -> None:
-    """64-bit numbers, where Kafka's epoch ends at 32767; the log's id, so that no other log takes it for its own."""
+    """64-bit numbers, where Kafka's epoch ends at 32767; the log's id, so that no other log takes it for its
+    own."""
     prepared = PreparedTransaction(LOG, "etl", producer_id, epoch)
     assert str(prepared) == f"txnlog-prepared:{LOG}:{producer_id}:{epoch}:etl"
     assert PreparedTransaction.parse(str(prepared)) == prepared
@@ -98,7 +100,8 @@ def test_tokens_are_equal_exactly_when_they_name_the_same_transaction() -> None:
     ids=repr,
 )
 def test_what_is_no_token_is_refused_and_never_means_that_nothing_is_prepared(token: Any) -> None:
-    """Kafka takes "" and null for "no transaction", so a token that was lost aborts one that others have committed."""
+    """Kafka takes "" and null for "no transaction", so a token that was lost aborts one that others have
+    committed."""
     with pytest.raises(InvalidInputError) as caught:
         PreparedTransaction.parse(token)
     assert caught.value.kind == "invalid-token"
@@ -180,7 +183,8 @@ def test_what_is_prepared_can_be_committed_or_aborted_and_nothing_can_join_it(
 @BUFFERS
 @pytest.mark.parametrize("commit", [True, False])
 def test_the_next_instance_finds_what_was_prepared_and_ends_it(buffer: str, commit: bool) -> None:
-    """Kafka's brokers refuse to keep it (UNSUPPORTED_VERSION): its transaction is aborted, whatever others have decided."""
+    """Kafka's brokers refuse to keep it (UNSUPPORTED_VERSION): its transaction is aborted, whatever others
+    have decided."""
     log = faulty(Plan())
     token = _prepared(log, buffer).prepared
     next_one = Producer(log, "etl")
@@ -217,7 +221,8 @@ def test_an_instance_after_which_nothing_is_prepared_begins_as_always(before: st
 @BUFFERS
 @pytest.mark.parametrize("commit", [True, False])
 def test_whoever_has_the_token_ends_it_once_and_the_same_again_is_done(buffer: str, commit: bool) -> None:
-    """From another process, after the producer has gone; the opposite is refused, also after later transactions."""
+    """From another process, after the producer has gone; the opposite is refused, also after later
+    transactions."""
     log = faulty(Plan())
     producer = _prepared(log, buffer)
     token = str(producer.prepared)

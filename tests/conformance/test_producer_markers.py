@@ -95,7 +95,8 @@ def test_an_end_with_an_older_epoch_is_fenced_and_touches_nothing(outcome: Outco
     "testStaleProducerEpochReturnsRecoverableErrorForTV2Clients",
 )
 def test_an_append_with_an_older_epoch_is_refused_by_a_class_that_says_what_to_do() -> None:
-    """Fenced by another instance: stop. After an end of its own: begin a transaction. Kafka gives one code for both."""
+    """Fenced by another instance: stop. After an end of its own: begin a transaction. Kafka gives one code
+    for both."""
     chain = Chain("etl")
     first = chain.producer("etl")
     chain.send("etl", 1)

@@ -198,7 +198,8 @@ def test_a_later_batch_that_arrives_first_is_refused_until_the_earlier_one_has_l
 
 @case("UnifiedLogTest", "testDuplicateAppends")
 def test_the_last_five_appends_are_known_again_and_nothing_that_is_older_or_overlaps() -> None:
-    """Kafka's case: appends of several sizes; the last ones are repeats, older ones and parts are out of order."""
+    """Kafka's case: appends of several sizes; the last ones are repeats, older ones and parts are out of
+    order."""
     chain, producer = idempotent()
     sent = []
     for number in range(WINDOW_APPENDS + 2):
@@ -289,10 +290,11 @@ def test_records_without_a_producer_take_offsets_and_leave_no_producer_state() -
 def test_an_append_that_comes_after_its_transactions_end_is_refused_by_the_entry_that_would_place_it(
     outcome: Outcome,
 ) -> None:
-    """The hanging transactions of Kafka before verification: a late append opens a transaction that nobody ends.
+    """The hanging transactions of Kafka before verification: a late append opens a transaction that nobody
+    ends.
 
-    The epoch grows at each end, and whoever assigns offsets compares it: no guard has to be kept, turned on, cleared
-    or expired, and a next transaction of the id is not confused with the last.
+    The epoch grows at each end, and whoever assigns offsets compares it: no guard has to be kept, turned on,
+    cleared or expired, and a next transaction of the id is not confused with the last.
     """
     chain = Chain("etl")
     late = chain.write(chain.producer("etl"), 2, partitions=(1,), sequence=0)

@@ -1,4 +1,5 @@
-"""ProducerStateManagerTest, UnifiedLogTest and LogLoaderTest: producer state over snapshots, damage and reopening."""
+"""ProducerStateManagerTest, UnifiedLogTest and LogLoaderTest: producer state over snapshots, damage and
+reopening."""
 
 from __future__ import annotations
 

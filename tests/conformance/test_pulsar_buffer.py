@@ -1,4 +1,5 @@
-"""Pulsar's tests of the transaction buffer: the last stable offset (its maximum read position) and aborted transactions."""
+"""Pulsar's tests of the transaction buffer: the last stable offset (its maximum read position) and aborted
+transactions."""
 
 from __future__ import annotations
 
@@ -155,7 +156,8 @@ def test_with_offsets_at_the_commit_nothing_pins_the_stable_offset(buffer: Buffe
 
 @case("TopicTransactionBufferTest", "testGetMaxPositionAfterTBReady")
 def test_positions_are_given_after_the_state_was_read_and_never_before() -> None:
-    """While the newest entries cannot be read the question fails; it is never answered from what was known before."""
+    """While the newest entries cannot be read the question fails; it is never answered from what was known
+    before."""
     plan = Plan()
     log = faulty(plan)
     writer = again(log)
@@ -190,8 +192,8 @@ def test_of_ended_transactions_only_the_abort_index_is_left() -> None:
 def test_that_a_transaction_aborted_is_known_for_as_long_as_its_messages_are_there() -> None:
     """The state forgets the end of an old transaction; the abort index, and its sidecar, do not.
 
-    A header that goes first would turn committed messages into aborted ones there; here the default is the other way
-    round, and what it needs to be right outlives the id's own record.
+    A header that goes first would turn committed messages into aborted ones there; here the default is the
+    other way round, and what it needs to be right outlives the id's own record.
     """
     log = new_log()
     producer = opened(log, "one")
@@ -301,7 +303,8 @@ def _abort_each(log: TxnLog, *numbers: int) -> None:
 
 
 def _sidecars(log: TxnLog) -> list[list[AbortedTransaction]]:
-    """Return the aborted transactions of partition 0, segment after segment, found by offset as a reader finds them."""
+    """Return the aborted transactions of partition 0, segment after segment, found by offset as a reader
+    finds them."""
     state = log.refresh()
     key = TopicPartition(state.topic("t").topic_id, 0)
     wanted = OffsetRange(0, state.partition(key).sealed_end)
@@ -364,7 +367,8 @@ def test_of_two_who_seal_the_same_offsets_one_is_told_and_neither_waits() -> Non
 @case("TopicTransactionBufferRecoverTest", "testSnapshotSegment")
 @BUFFERS
 def test_aborted_messages_stay_hidden_through_seals_and_reopenings(buffer: Buffer) -> None:
-    """Rounds of plain, committed, aborted and still open messages; a process that opens the log knows all of them."""
+    """Rounds of plain, committed, aborted and still open messages; a process that opens the log knows all of
+    them."""
     log = new_log()
     expected: list[int] = []
     for number in range(3):
@@ -391,7 +395,8 @@ def test_aborted_messages_stay_hidden_through_seals_and_reopenings(buffer: Buffe
 
 @case("MetadataTransactionBufferTest", "recoveryDiscoveredAbortedTxn_persistsAbortedRecordAtSegmentLac")
 def test_an_abort_that_another_process_makes_has_the_exact_offsets_of_the_transaction() -> None:
-    """A client that finds a transaction need not guess its position: its first offset and its marker are in the log."""
+    """A client that finds a transaction need not guess its position: its first offset and its marker are in
+    the log."""
     chain = Chain("dead", "b")
     chain.send(None, 5)
     chain.send("dead", 2)  # 5-6
@@ -406,7 +411,8 @@ def test_an_abort_that_another_process_makes_has_the_exact_offsets_of_the_transa
 
 @case("MetadataTransactionBufferTest", "recoveryDiscoveredAbortedTxns_filteredImmediatelyAfterRecovery")
 def test_a_process_that_opens_the_log_filters_every_aborted_transaction_at_once() -> None:
-    """Several that were aborted one after the other: from any snapshot and the entries behind it, and from entry 0."""
+    """Several that were aborted one after the other: from any snapshot and the entries behind it, and from
+    entry 0."""
     chain = Chain("a", "b")
     for _ in range(3):
         chain.send("a", 1)

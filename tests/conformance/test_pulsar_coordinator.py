@@ -1,7 +1,7 @@
 """Pulsar's tests of the transaction coordinator: ids, states, who may end what.
 
-The coordinator here is a pure function that folds entries, and every client is one: what upstream asks a broker is asked
-of the log.
+The coordinator here is a pure function that folds entries, and every client is one: what upstream asks a
+broker is asked of the log.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def test_the_transactions_of_an_id_are_numbered_one_after_the_other(buffer: Buff
                 producer.abort()
             else:
                 producer.commit()
-    # With "auto" the log never held what was aborted: that transaction leaves no trace, and its number to the next.
+    # With "auto" the log never held what was aborted: that transaction leaves no trace, and its number to the
+    # next.
     assert named == [(0, epoch) for epoch in ([0, 1, 1, 2] if buffer is Buffer.AUTO else [0, 1, 2, 3])]
     committed = log.read("t", columns=["n", "_producer_epoch"]).read_all().to_pylist()
     assert [(row["n"], row["_producer_epoch"]) for row in committed] == [(n, named[n][1]) for n in (0, 2)]
@@ -141,7 +142,8 @@ TRANSITIONS: dict[tuple[str, str], type[Included | Done] | str] = {
 @case("TransactionMetadataStoreProviderTest", "testUpdateTxnStatusCannotTransition")
 @pytest.mark.parametrize(("state", "asked"), TRANSITIONS, ids="-".join)
 def test_a_transaction_goes_only_where_its_state_allows(state: str, asked: str) -> None:
-    """Pulsar's table without COMMITTING and ABORTING, which cannot be seen: decision and markers are one entry."""
+    """Pulsar's table without COMMITTING and ABORTING, which cannot be seen: decision and markers are one
+    entry."""
     chain = _in(state)
     before = chain.state
     verdict = chain.decide(_actions(chain)[asked])
@@ -273,7 +275,8 @@ def _later_epoch(chain: Chain) -> ProducerRef:
 def test_only_the_identity_that_the_log_gave_ends_a_transaction(
     who: Callable[[Chain], ProducerRef], outcome: Outcome
 ) -> None:
-    """Neither an unknown id, nor the producer of another, nor an epoch that was never given; then the owner does."""
+    """Neither an unknown id, nor the producer of another, nor an epoch that was never given; then the owner
+    does."""
     chain = Chain("a", "b")
     chain.send("a", 1)
     refused = chain.refusal(Write(who(chain), end=outcome))

@@ -141,7 +141,8 @@ def test_one_transaction_sends_with_several_schemas(buffer: Buffer) -> None:
 @case("V5TransactionScalableTest", "testOpenTransactionPinsLaterNonTransactionalWrites")
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "abort"])
 def test_an_open_inline_transaction_holds_later_plain_messages_back(commits: bool) -> None:
-    """Consumers get the messages before it at once; those after it wait, and come by offset, not by time of decision."""
+    """Consumers get the messages before it at once; those after it wait, and come by offset, not by time of
+    decision."""
     log = new_log()
     plain(log, *range(10))
     producer = opened(log, "one")
@@ -307,8 +308,8 @@ def test_after_a_send_without_an_answer_the_transaction_can_be_aborted_and_close
 def test_a_transaction_of_which_a_message_was_lost_does_not_commit(buffer: Buffer) -> None:
     """Either all of it can be tried again, or nothing of it is ever committed.
 
-    Pulsar aborts the transaction when any send has failed. Here that is so only when earlier records went down with the
-    file that failed; otherwise nothing is lost, and the same commit is tried again.
+    Pulsar aborts the transaction when any send has failed. Here that is so only when earlier records went
+    down with the file that failed; otherwise nothing is lost, and the same commit is tried again.
     """
     plan = Plan()
     log = faulty(plan, embedding=False)

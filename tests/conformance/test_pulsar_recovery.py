@@ -115,7 +115,8 @@ def test_an_open_transaction_that_a_restart_finds_pins_at_its_own_first_message(
 @case("TransactionTest", "testTakeSnapshotBeforeBuildTxnProducer")
 @case("TopicTransactionBufferTest", "testWriteSnapshotWhenFirstTxnMessageSend")
 def test_the_first_transaction_of_a_topic_needs_no_snapshot_before_it() -> None:
-    """A buffer of Pulsar writes one first, so that recovery knows to look; every recovery folds the chain here."""
+    """A buffer of Pulsar writes one first, so that recovery knows to look; every recovery folds the chain
+    here."""
     log = new_log(CountingStore(MemoryStore()))
     assert isinstance(log.store, CountingStore)
     with log.store.measure() as measured:
@@ -164,7 +165,8 @@ def test_opening_the_log_repeats_a_read_that_times_out() -> None:
 
 @case("TopicTransactionBufferRecoverTest", "testTransactionBufferRecoverThrowException")
 def test_opening_the_log_fails_when_its_entries_cannot_be_read_and_succeeds_when_they_can() -> None:
-    """It never opens with half of what is there, and a failure leaves nothing that the next try would trip over."""
+    """It never opens with half of what is there, and a failure leaves nothing that the next try would trip
+    over."""
     plan = Plan()
     log = faulty(plan)
     producer = opened(log, "one")
@@ -196,7 +198,8 @@ def test_opening_ends_with_an_error_that_names_what_is_unreadable(tmp_path: Path
 
 @case("TransactionTest", "testConsistencyOfTransactionStatsAtEndTxn")
 def test_a_commit_does_not_depend_on_what_keeps_the_log_small() -> None:
-    """Pulsar's coordinator could not delete the records of the ended transaction; the commit stands all the same."""
+    """Pulsar's coordinator could not delete the records of the ended transaction; the commit stands all the
+    same."""
     plan = Plan()
     log = faulty(plan)
     for what in (KeyClass.SNAPSHOT, KeyClass.SIDECAR):

@@ -1,6 +1,7 @@
 """Pulsar's tests of timeouts, and of transactions that another process than their own ends.
 
-There is no timer here: the next commit of any client ends expired transactions, or a client that is asked to. Time is a clock that tests move.
+There is no timer here: the next commit of any client ends expired transactions, or a client that is asked to.
+Time is a clock that tests move.
 """
 
 from __future__ import annotations
@@ -168,7 +169,8 @@ def test_a_restart_neither_forgets_a_timeout_nor_begins_it_anew(from_snapshot: b
 
 
 def test_what_the_log_was_never_told_of_cannot_time_out() -> None:
-    """With "auto" nobody waits for the transaction, so nobody needs to end it: it commits however long it took."""
+    """With "auto" nobody waits for the transaction, so nobody needs to end it: it commits however long it
+    took."""
     log, clock = _timed()
     producer = opened(log, "one", Buffer.AUTO)
     producer.send("t", [{"n": 1}])
@@ -180,7 +182,8 @@ def test_what_the_log_was_never_told_of_cannot_time_out() -> None:
 
 @case("TransactionEndToEndTest", "txnMetadataHandlerRecoverTest")
 def test_transactions_of_a_client_that_is_gone_are_committed_by_another() -> None:
-    """Twenty, of ten messages each. Pulsar lets anybody commit; here they were prepared for it, and time ends none."""
+    """Twenty, of ten messages each. Pulsar lets anybody commit; here they were prepared for it, and time ends
+    none."""
     chain = Chain(*(f"id-{n}" for n in range(20)))
     tokens: list[ProducerRef] = []
     for n in range(20):

@@ -67,7 +67,8 @@ def _killed_before_each_step(
 
 @pytest.mark.parametrize("action", ["create", "stream"])
 def test_kill_before_each_system_call_of_a_create(tmp_path: Path, action: str) -> None:
-    """Before the link nothing is there, from the link on all of it; the key stays usable; no leftover matters."""
+    """Before the link nothing is there, from the link on all of it; the key stays usable; no leftover
+    matters."""
     steps: list[str] = []
     for step, store in _killed_before_each_step(tmp_path, action, None):
         # What follows the link: the temporary name goes, the directory is synced.

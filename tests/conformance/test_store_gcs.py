@@ -1,4 +1,5 @@
-"""Google Cloud Storage: its adapter passes the suite of all stores on a server that speaks Google's XML interface; each create is one request."""
+"""Google Cloud Storage: its adapter passes the suite of all stores on a server that speaks Google's XML
+interface; each create is one request."""
 
 from __future__ import annotations
 

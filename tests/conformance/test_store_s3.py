@@ -30,10 +30,13 @@ def moto() -> Iterator[S3Server]:
 
 
 class TestSeaweedFS(StoreConformance):
-    # It waits for its lock of the object in steps of a second: fewer races here, the process race has the many.
+    # It waits for its lock of the object in steps of a second: fewer races here, the process race has the
+    # many.
     races = 5
-    # It keeps keys in directories and sorts a directory by its name without the slash. So a listing that starts at that
-    # name, or at one between it and the slash ("b-" < "b/"), passes over all keys below. The log lists flat directories
+    # It keeps keys in directories and sorts a directory by its name without the slash. So a listing that
+    # starts at that
+    # name, or at one between it and the slash ("b-" < "b/"), passes over all keys below. The log lists flat
+    # directories
     # after one of their objects.
     skipped_marks = frozenset({"t/b", "t/b-"})
 

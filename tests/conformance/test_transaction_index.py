@@ -58,7 +58,8 @@ def test_an_index_that_was_loaded_goes_on_behind_its_last_entry() -> None:
 
 @case("TransactionIndexTest", "testSanityCheck")
 def test_an_index_with_an_entry_of_before_its_segment_is_damage_that_verify_reports() -> None:
-    """An object is named with its hash, so this needs a writer with a defect; readers use ``.index``, not this."""
+    """An object is named with its hash, so this needs a writer with a defect; readers use ``.index``, not
+    this."""
     chain = aborting(2)
     chain.seal()
     chain.send("etl", 1)
@@ -188,7 +189,8 @@ def test_a_log_whose_directory_was_renamed_keeps_its_index(tmp_path: Path) -> No
 @case("TransactionIndexTest", "testFlush")
 @case("UnifiedLogTest", "testAppendToTransactionIndexFailure")
 def test_an_index_that_cannot_be_stored_leaves_its_segment_unnamed_and_the_state_as_it_was() -> None:
-    """In Kafka the log directory fails, and the last stable offset stays. Here nothing refers to what is not stored."""
+    """In Kafka the log directory fails, and the last stable offset stays. Here nothing refers to what is not
+    stored."""
     chain = aborting(1)
     hand = Hand()
     refused = CreateResult(CreateOutcome.REFUSED, StorageError("no space left", kind="disk-full"))

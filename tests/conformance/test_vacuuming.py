@@ -1,4 +1,5 @@
-"""ProducerStateManagerTest, TransactionIndexTest and UnifiedLogTest: snapshots and indexes that are not needed any more are deleted."""
+"""ProducerStateManagerTest, TransactionIndexTest and UnifiedLogTest: snapshots and indexes that are not
+needed any more are deleted."""
 
 from __future__ import annotations
 

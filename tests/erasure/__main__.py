@@ -1,4 +1,5 @@
-"""``make erasure``: the campaign of processes, every request at which an erasure can die or meet another client, and random histories."""
+"""``make erasure``: the campaign of processes, every request at which an erasure can die or meet another
+client, and random histories."""
 
 from __future__ import annotations
 

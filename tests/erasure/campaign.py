@@ -1,4 +1,5 @@
-"""Processes that write, read, compact, vacuum and erase at the same time, and are killed; afterwards no canary is anywhere, and all else is there."""
+"""Processes that write, read, compact, vacuum and erase at the same time, and are killed; afterwards no
+canary is anywhere, and all else is there."""
 
 from __future__ import annotations
 
@@ -134,10 +135,12 @@ def run(
     rows: int = 500,
     stream_steps: int = 0,
 ) -> Outcome:
-    """Write at least so many canaries, kill so many processes meanwhile, then complete the erasures and look at every object.
+    """Write at least so many canaries, kill so many processes meanwhile, then complete the erasures and look
+    at every object.
 
-    ``stream_steps``: a query of Spark copies the topic into another one, which is erased at the end; it begins before the others, is killed, too, and the round
-    goes on until it has made so many steps. 0: there is no query.
+    ``stream_steps``: a query of Spark copies the topic into another one, which is erased at the end; it
+    begins before the others, is killed, too, and the round goes on until it has made so many steps. 0: there
+    is no query.
     """
     random = Random(seed)
     batches = max(1, -(-wanted // (producers * rows)))
@@ -193,7 +196,8 @@ def _copy_the_rest(root: str) -> None:
 
 
 def _complete(log: TxnLog, clock: Ahead, names: list[str], topics: list[str]) -> None:
-    """End what was open, call each erasure again, and do what maintenance does, until the entries are gone that may have canaries in their payloads."""
+    """End what was open, call each erasure again, and do what maintenance does, until the entries are gone
+    that may have canaries in their payloads."""
     for name in names:
         with Producer(log, name.replace("produce", "producer")):
             pass  # a new instance aborts what a killed one has left

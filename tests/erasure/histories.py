@@ -1,4 +1,5 @@
-"""Random histories of a log whose records have owners, and an oracle that knows which records must go, may go, and must stay."""
+"""Random histories of a log whose records have owners, and an oracle that knows which records must go, may
+go, and must stay."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ class Topic:
 
 
 class History:
-    """A log, and what is true of it. ``t`` keeps all records, ``k`` the latest of each key; the key is the owner, so an erasure takes all of a key's records."""
+    """A log, and what is true of it. ``t`` keeps all records, ``k`` the latest of each key; the key is the
+    owner, so an erasure takes all of a key's records."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)

@@ -1,4 +1,5 @@
-"""Erasures that meet a compactor or another call at each request of the store. ``stride``: at each so manieth one only."""
+"""Erasures that meet a compactor or another call at each request of the store. ``stride``: at each so manieth
+one only."""
 
 from __future__ import annotations
 
@@ -69,7 +70,8 @@ def meetings(
     stride: int,
     at: Callable[[RequestKind, str], bool] = anywhere,
 ) -> int:
-    """Let the second client do everything before a request of the first one; return the number of requests. ``at``: of those that count."""
+    """Let the second client do everything before a request of the first one; return the number of requests.
+    ``at``: of those that count."""
     place = 0
     while True:
         log = filled()

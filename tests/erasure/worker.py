@@ -1,4 +1,5 @@
-"""One process of the campaign: ``python -m tests.erasure.worker ROLE ROOT NUMBER BATCHES ROWS``. It prints a line after each step, and ends by itself or by a kill."""
+"""One process of the campaign: ``python -m tests.erasure.worker ROLE ROOT NUMBER BATCHES ROWS``. It prints a
+line after each step, and ends by itself or by a kill."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ GRACE = datetime.timedelta(seconds=5)
 
 
 def produce(log: TxnLog, number: int, batches: int, rows: int) -> None:
-    """Write batches, in each as many canaries as other records; an instance after a kill goes on behind what was committed."""
+    """Write batches, in each as many canaries as other records; an instance after a kill goes on behind what
+    was committed."""
     while True:
         try:
             with Producer(
@@ -62,7 +64,8 @@ def follow(log: TxnLog) -> None:
 
 
 AGAIN = ("TXNLOG_UPLOAD_EXPIRED", "Python worker failed to connect back")
-"""Ends of a query that are no finding: a vacuum with a short grace has passed an upload; on a busy machine Spark has not waited for a Python that it started."""
+"""Ends of a query that are no finding: a vacuum with a short grace has passed an upload; on a busy machine
+Spark has not waited for a Python that it started."""
 
 
 def stream(root: str, *, waits: bool) -> None:

@@ -29,7 +29,8 @@ HOUR_S = 3_600
 
 
 def made(store: ObjectStore | None = None, clock: ManualClock | None = None, **values: Any) -> TxnLog:
-    """Return a log with an empty topic of two partitions. It does not embed: erasures wait for truncations where rows are in entries."""
+    """Return a log with an empty topic of two partitions. It does not embed: erasures wait for truncations
+    where rows are in entries."""
     clock = clock or ManualClock()
     values = {"embedding": False, **values}
     log = TxnLog.create(MemoryStore(clock) if store is None else store, clock=clock, **values)
@@ -88,7 +89,8 @@ def canaries(store: ObjectStore, prefix: str = CANARY) -> dict[str, list[str]]:
 
 
 def _opened(key: str, data: bytes) -> bytes:
-    """Return the bytes of an object with those of all that is compressed in it, and with those of an entry's embedded files."""
+    """Return the bytes of an object with those of all that is compressed in it, and with those of an entry's
+    embedded files."""
     if payload := payload_of(data):
         head = head_of(data)
         files = [

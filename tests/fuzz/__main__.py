@@ -1,8 +1,9 @@
-"""Attack every decoder and every form of input: ``python -m tests.fuzz [--inputs N] [--only TEXT] [--seed N]``.
+"""Attack every decoder and every form of input: ``python -m tests.fuzz [--inputs N] [--only TEXT] [--seed
+N]``.
 
-Prints a line for each target and exits with 1 when an input ended by a signal, by an error that is none of txnlog's, after
-20 seconds, or with more than 4 GiB. Such inputs are kept in ``--keep``; mend the cause, then move them to ``tests/fuzz/corpus``.
-``tests.mutants`` attacks footers, pages and Arrow files in the same way.
+Prints a line for each target and exits with 1 when an input ended by a signal, by an error that is none of
+txnlog's, after 20 seconds, or with more than 4 GiB. Such inputs are kept in ``--keep``; mend the cause, then
+move them to ``tests/fuzz/corpus``. ``tests.mutants`` attacks footers, pages and Arrow files in the same way.
 """
 
 from __future__ import annotations

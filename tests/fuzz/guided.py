@@ -1,8 +1,10 @@
-"""Attack the decoders of txnlog's own, guided by what code they reach: ``python -m tests.fuzz.guided [--inputs N]``.
+"""Attack the decoders of txnlog's own, guided by what code they reach: ``python -m tests.fuzz.guided
+[--inputs N]``.
 
-Atheris (libFuzzer) keeps each input that reaches a new line of txnlog, and changes it further: half of the time by its own rules, half
-by those of the target. Each target runs in a process of its own, which ends at the first failure; the input is kept in ``--keep``.
-What pyarrow decodes, and rows, are not here: of their code nothing is seen. First a planted flaw has to be found.
+Atheris (libFuzzer) keeps each input that reaches a new line of txnlog, and changes it further: half of the
+time by its own rules, half by those of the target. Each target runs in a process of its own, which ends at
+the first failure; the input is kept in ``--keep``. What pyarrow decodes, and rows, are not here: of their
+code nothing is seen. First a planted flaw has to be found.
 """
 
 from __future__ import annotations

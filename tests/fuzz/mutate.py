@@ -1,4 +1,5 @@
-"""Changed inputs of three kinds: bytes, texts, and JSON documents whose members are exchanged for hostile ones."""
+"""Changed inputs of three kinds: bytes, texts, and JSON documents whose members are exchanged for hostile
+ones."""
 
 from __future__ import annotations
 
@@ -142,7 +143,8 @@ def changed_text(data: bytes, rng: Random) -> bytes:
 
 
 def changed_json(data: bytes, rng: Random) -> bytes:
-    """Return a document with one to three members exchanged, left out, repeated or nested; or its text changed."""
+    """Return a document with one to three members exchanged, left out, repeated or nested; or its text
+    changed."""
     if rng.randrange(10) == 0:
         return changed_bytes(data, rng)
     try:

@@ -1,4 +1,5 @@
-"""A flaw behind three conditions: a campaign that is guided by what inputs reach finds it, one that is not does not."""
+"""A flaw behind three conditions: a campaign that is guided by what inputs reach finds it, one that is not
+does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Data as producers may be given it, drawn from a seed: types of topics, and values that fit, nearly fit, or are made to break."""
+"""Data as producers may be given it, drawn from a seed: types of topics, and values that fit, nearly fit, or
+are made to break."""
 
 from __future__ import annotations
 
@@ -296,7 +297,8 @@ def odd(rng: Random, depth: int = 0) -> Any:
 
 
 def unsound(rng: Random) -> Any:
-    """Return an Arrow array, or a scalar of one, that points outside of its memory or repeats one range of it."""
+    """Return an Arrow array, or a scalar of one, that points outside of its memory or repeats one range of
+    it."""
     views = pa.py_buffer(np.array([rng.choice((3, 100)), 0, rng.choice((0, 1 << 20)), 0], np.int32))
     text = pa.Array.from_buffers(pa.string_view(), 1, [None, views, pa.py_buffer(b"abc")])
     large = pa.py_buffer(np.array([0, rng.choice((1, 1 << 40)), 1], np.int64))

@@ -1,4 +1,5 @@
-"""What is attacked: every decoder of txnlog's own, every parser of outside text, and every form in which rows come in."""
+"""What is attacked: every decoder of txnlog's own, every parser of outside text, and every form in which rows
+come in."""
 
 from __future__ import annotations
 

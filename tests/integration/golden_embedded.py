@@ -1,6 +1,8 @@
-"""A kept root whose small transactions are in their entries: ``tests/golden/roots/embedded``, in every shape that embedded rows have.
+"""A kept root whose small transactions are in their entries: ``tests/golden/roots/embedded``, in every shape
+that embedded rows have.
 
-``python -m tests.integration.golden_embedded FOLDER`` writes it. Clock and ids are the script's own, so each run of one version writes the same bytes.
+``python -m tests.integration.golden_embedded FOLDER`` writes it. Clock and ids are the script's own, so each
+run of one version writes the same bytes.
 """
 
 from __future__ import annotations
@@ -115,7 +117,8 @@ def _nested(*numbers: int) -> pa.Table:
 
 
 def script_clock() -> ManualClock:
-    """Return the clock of the script at its beginning: of the past, so that any machine may write to the root."""
+    """Return the clock of the script at its beginning: of the past, so that any machine may write to the
+    root."""
     clock = ManualClock()
     clock.ms = 1_780_000_000_000
     return clock
@@ -204,7 +207,8 @@ def _first_part(log: TxnLog, clock: ManualClock) -> None:
 
 
 def _second_part(log: TxnLog, clock: ManualClock) -> None:
-    """Write what a spill then moves to objects, behind a prepared and an open transaction, and change the schema."""
+    """Write what a spill then moves to objects, behind a prepared and an open transaction, and change the
+    schema."""
     held = Producer(log, "prepared", buffer="inline")
     held.init()
     held.begin()
@@ -225,7 +229,8 @@ def _second_part(log: TxnLog, clock: ManualClock) -> None:
 
 
 def _third_part(log: TxnLog, clock: ManualClock) -> None:
-    """Write what stays in the entries: embedded rows under the new schema, one small file beside a larger one, another open transaction."""
+    """Write what stays in the entries: embedded rows under the new schema, one small file beside a larger
+    one, another open transaction."""
     with Producer(log, "last", buffer="inline") as producer:
         for number, outcome in ((900, "commit"), (910, "abort"), (920, "commit")):
             producer.begin()

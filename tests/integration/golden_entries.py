@@ -1,7 +1,8 @@
-"""Entries that are kept as bytes in ``tests/golden/entries``: every operation, each in every form that it has.
+"""Entries that are kept as bytes in ``tests/golden/entries``: every operation, each in every form that it
+has.
 
-``python -m tests.integration.golden_entries`` writes those that are missing, with the version that it runs on. ``all`` is compressed, and
-holds twice each operation that there was when it was written.
+``python -m tests.integration.golden_entries`` writes those that are missing, with the version that it runs
+on. ``all`` is compressed, and holds twice each operation that there was when it was written.
 """
 
 from __future__ import annotations
@@ -325,7 +326,8 @@ FORMS: dict[str, tuple[Operation, ...]] = {
         Seal((), SegmentListRecord(TABLE.key, 100, SHA, rows=9), 4),
     ),
 }  # fmt: skip
-"""Every operation: each field that may be absent or null once with and once without, bounds, texts beyond ASCII."""
+"""Every operation: each field that may be absent or null once with and once without, bounds, texts beyond
+ASCII."""
 
 
 def entry_of(number: int, operations: tuple[Operation, ...]) -> CommitEntry:

@@ -1,4 +1,5 @@
-"""Small roots that are kept as bytes in ``tests/golden/roots``: what a version has written, later ones must read.
+"""Small roots that are kept as bytes in ``tests/golden/roots``: what a version has written, later ones must
+read.
 
 ``python -m tests.integration.golden_roots FOLDER`` writes one with the version that it runs on.
 """
@@ -54,7 +55,8 @@ def build(path: Path) -> None:
 
 
 def build_spilled(path: Path) -> None:
-    """Write a log with a prepared transaction, and two spills behind it of which the second took in the first."""
+    """Write a log with a prepared transaction, and two spills behind it of which the second took in the
+    first."""
     with TxnLog.create(path, settings=CommitSettings(seal_extents=16)) as log:
         log.create_topic("t", SCHEMA)
         held = Producer(log, "held", buffer="inline")

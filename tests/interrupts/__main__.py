@@ -1,4 +1,5 @@
-"""Interrupt calls, and hold what their caller was told against the log: `make interrupt-points` does it at every point, `make interrupts` by real signals."""
+"""Interrupt calls, and hold what their caller was told against the log: `make interrupt-points` does it at
+every point, `make interrupts` by real signals."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Histories with real signals: a process works on a local disk, and its calls are interrupted at moments that a seed chooses.
+"""Histories with real signals: a process works on a local disk, and its calls are interrupted at moments that
+a seed chooses.
 
-SIGALRM comes from ``setitimer``, SIGINT from another thread, each with a handler that raises, but only while a call of the
-project runs. What the user was told is written down as in the deterministic trials, and another process holds it
-against the log.
+SIGALRM comes from ``setitimer``, SIGINT from another thread, each with a handler that raises, but only while
+a call of the project runs. What the user was told is written down as in the deterministic trials, and another
+process holds it against the log.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ CALL_SECONDS = 60.0
 
 
 LINGER_MS_MAX = 60_000
-"""So long a flush waits in half of the producers without transactions; one that was never closed makes it after that."""
+"""So long a flush waits in half of the producers without transactions; one that was never closed makes it
+after that."""
 
 
 @dataclass(slots=True)
@@ -275,7 +277,8 @@ def run_history(seed: int, root: Path, interrupts: int) -> History:
     del worker
     gc.collect()
     sys.unraisablehook = unraisable
-    # Background work, which nobody waits for, comes to its end, also what begins when the longest linger is over. Two threads
+    # Background work, which nobody waits for, comes to its end, also what begins when the longest linger is
+    # over. Two threads
     # may stay: the library's, and one that waits.
     end = time.monotonic() + CALL_SECONDS + LINGER_MS_MAX / 1000
     while time.monotonic() < end and (threading.active_count() > threads + 2 or open_files() - files):
@@ -290,7 +293,8 @@ def run_history(seed: int, root: Path, interrupts: int) -> History:
 
 
 def _ignored(history: History, what: Any) -> None:
-    """Note what is raised where nobody can catch it. The interruption itself may be: no call is cut short by it then."""
+    """Note what is raised where nobody can catch it. The interruption itself may be: no call is cut short by
+    it then."""
     if not isinstance(what.exc_value, Interruption):
         history.problems.append(f"ignored in {what.object!r:.80}: {what.exc_value!r:.120}")
 

@@ -1,8 +1,8 @@
 """What a user was told of what was sent, and whether the log agrees. Knows the public interface only.
 
-A *batch* is the records of one ``send``; a *group* is what one transaction, or one producer without transactions, was
-given. Told are: acknowledged (a commit, a flush or a close returned), aborted (an abort returned, or a close that had to
-abort), or neither. The rules:
+A *batch* is the records of one ``send``; a *group* is what one transaction, or one producer without
+transactions, was given. Told are: acknowledged (a commit, a flush or a close returned), aborted (an abort
+returned, or a close that had to abort), or neither. The rules:
 
 * acknowledged: each record is there exactly once; of a send that raised all or none.
 * aborted, or never asked to be committed: no record is there.

@@ -1,9 +1,9 @@
 """Calls of consumers and subscriptions that are interrupted: what a user may rely on afterwards.
 
-* Consumer: what ``poll`` did not return comes with the next one; nothing comes twice to one consumer; what was committed
-  is never beyond what was returned.
-* Subscription: what was acknowledged is not handed out again, what was not is; to the same instance, too, when it never
-  got it.
+* Consumer: what ``poll`` did not return comes with the next one; nothing comes twice to one consumer; what
+  was committed is never beyond what was returned.
+* Subscription: what was acknowledged is not handed out again, what was not is; to the same instance, too,
+  when it never got it.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ __all__ = ["Counter", "PythonLock", "SafeCounter"]
 
 
 class PythonLock:
-    """A lock whose ``with`` is Python: an interrupt between its two lines, or before the last one, loses the lock."""
+    """A lock whose ``with`` is Python: an interrupt between its two lines, or before the last one, loses the
+    lock."""
 
     def __init__(self) -> None:
         self.inner = threading.Lock()

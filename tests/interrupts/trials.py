@@ -1,4 +1,5 @@
-"""One trial: a log, a producer, one interrupted call, what a user does next, and whether all that was told is true."""
+"""One trial: a log, a producer, one interrupted call, what a user does next, and whether all that was told is
+true."""
 
 from __future__ import annotations
 
@@ -136,7 +137,8 @@ class Trial:
 
 
 class Play(Protocol):
-    """Something whose call is interrupted, in a world of its own; what came before it was done when it was made."""
+    """Something whose call is interrupted, in a world of its own; what came before it was done when it was
+    made."""
 
     world: World
 

@@ -187,7 +187,8 @@ class User:
         self.group = None
 
     def leave(self, error: BaseException) -> None:
-        """Leave the producer's ``with`` statement with an error; an error of its own is told as a note of that."""
+        """Leave the producer's ``with`` statement with an error; an error of its own is told as a note of
+        that."""
         is_open = self.status not in (
             ProducerStatus.READY,
             ProducerStatus.UNINITIALISED,

@@ -1,6 +1,7 @@
 """A real Kafka broker in a process of its own: one node in KRaft mode, at 127.0.0.1 with free ports.
 
-The jars are those of :mod:`tests.kafka.jars`. The broker keeps its ports and its folder over :meth:`Broker.kill` and :meth:`Broker.start`.
+The jars are those of :mod:`tests.kafka.jars`. The broker keeps its ports and its folder over
+:meth:`Broker.kill` and :meth:`Broker.start`.
 """
 
 from __future__ import annotations

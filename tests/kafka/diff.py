@@ -1,7 +1,9 @@
-"""`make kafka-diff`: random transactional histories on a log and on a Kafka broker: the same offsets, visibility, last stable offsets and abort indexes.
+"""`make kafka-diff`: random transactional histories on a log and on a Kafka broker: the same offsets,
+visibility, last stable offsets and abort indexes.
 
-A history is drawn first, as a list of steps; then each step is done on both sides, and after each one the log ends and last stable offsets of all partitions are compared. Kafka
-writes markers after it has answered: its ends are asked for until they are those of the log.
+A history is drawn first, as a list of steps; then each step is done on both sides, and after each one the log
+ends and last stable offsets of all partitions are compared. Kafka writes markers after it has answered: its
+ends are asked for until they are those of the log.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ class Step(NamedTuple):
     """One step of a history."""
 
     what: str
-    """``begin``, ``send``, ``commit``, ``abort``, ``init`` (a new instance), ``zombie`` (the instance before sends, and is refused)."""
+    """``begin``, ``send``, ``commit``, ``abort``, ``init`` (a new instance), ``zombie`` (the instance before
+    sends, and is refused)."""
     who: str
     partition: int = 0
     records: int = 0
@@ -246,7 +249,8 @@ class KafkaSide:
         ]
 
     def _abort_index(self, partition: int, records: Sequence[Any]) -> list[Aborted]:
-        """Return the abort index as the broker's file has it; the value of its first record says whose a transaction is."""
+        """Return the abort index as the broker's file has it; the value of its first record says whose a
+        transaction is."""
         values = {one.offset(): one.value() for one in records if one.partition() == partition}
         path = self.broker.data / f"{self.topic}-{partition}" / "00000000000000000000.txnindex"
         data = path.read_bytes() if path.exists() else b""  # the broker makes it with the first abort

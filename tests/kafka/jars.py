@@ -1,7 +1,9 @@
-"""The jars of the broker of the tests: fetched once into ``.venv/kafka``, each checked against its SHA-256 in ``jars.lock``.
+"""The jars of the broker of the tests: fetched once into ``.venv/kafka``, each checked against its SHA-256 in
+``jars.lock``.
 
-Ivy fetches them from Maven Central; it is one of the jars of pyspark, which the environment has. ``python -m tests.kafka.jars`` fetches them;
-with ``--lock`` it resolves what a broker of VERSION depends on, and writes ``jars.lock``.
+Ivy fetches them from Maven Central; it is one of the jars of pyspark, which the environment has. ``python -m
+tests.kafka.jars`` fetches them; with ``--lock`` it resolves what a broker of VERSION depends on, and writes
+``jars.lock``.
 """
 
 from __future__ import annotations
@@ -76,7 +78,8 @@ def class_path() -> str:
 
 
 def fetch() -> list[Path]:
-    """Return the jars; those that are missing or differ from the lock are fetched first. Processes take turns."""
+    """Return the jars; those that are missing or differ from the lock are fetched first. Processes take
+    turns."""
     jars = locked()
     FOLDER.mkdir(parents=True, exist_ok=True)
     with (FOLDER / "lock").open("w") as turn:

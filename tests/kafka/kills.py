@@ -1,6 +1,8 @@
-"""`make kafka-kills`: imports and exports are killed 100 times, and the broker with them; every record must be there once.
+"""`make kafka-kills`: imports and exports are killed 100 times, and the broker with them; every record must
+be there once.
 
-Each history prints nothing but its problems. A worker dies before or after a request that writes to the log or to Kafka, or when a timer of the system goes off, wherever it is then.
+Each history prints nothing but its problems. A worker dies before or after a request that writes to the log
+or to Kafka, or when a timer of the system goes off, wherever it is then.
 """
 
 from __future__ import annotations

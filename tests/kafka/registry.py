@@ -1,4 +1,5 @@
-"""A schema registry as its REST interface shows it: schemas by id, and versions of subjects. Kafka's registries are not on Maven Central."""
+"""A schema registry as its REST interface shows it: schemas by id, and versions of subjects. Kafka's
+registries are not on Maven Central."""
 
 from __future__ import annotations
 

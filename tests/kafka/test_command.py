@@ -1,4 +1,5 @@
-"""``txnlog import kafka`` and ``txnlog export kafka`` with a real broker: what they print, and their exit codes."""
+"""``txnlog import kafka`` and ``txnlog export kafka`` with a real broker: what they print, and their exit
+codes."""
 
 from __future__ import annotations
 

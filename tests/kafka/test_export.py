@@ -1,4 +1,5 @@
-"""Topics of a log into a real broker: what arrives, where an export goes on, what fences it, and what it refuses."""
+"""Topics of a log into a real broker: what arrives, where an export goes on, what fences it, and what it
+refuses."""
 
 from __future__ import annotations
 
@@ -129,7 +130,8 @@ def test_an_older_export_is_fenced_and_what_it_had_open_is_aborted(
 def test_positions_are_found_behind_transactions_that_were_aborted(
     broker: Broker, log: TxnLog, name: Name
 ) -> None:
-    """The last record of the topic of positions is that of an export that died; the last committed one counts."""
+    """The last record of the topic of positions is that of an export that died; the last committed one
+    counts."""
     topic = name()
     log.create_topic(topic, "kafka")
     filled(log, topic, 2)

@@ -1,4 +1,5 @@
-"""Topics of a real broker into a log: what arrives, what is left out, where an import begins, and what it refuses."""
+"""Topics of a real broker into a log: what arrives, what is left out, where an import begins, and what it
+refuses."""
 
 from __future__ import annotations
 

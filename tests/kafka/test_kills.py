@@ -1,4 +1,5 @@
-"""Imports and exports that are killed, and a broker: nothing is lost, nothing doubled. ``make kafka-kills`` kills 100 times."""
+"""Imports and exports that are killed, and a broker: nothing is lost, nothing doubled. ``make kafka-kills``
+kills 100 times."""
 
 from __future__ import annotations
 

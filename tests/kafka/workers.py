@@ -1,6 +1,8 @@
-"""Processes that import and export, and are killed: forked from one that has imported every module and runs no thread.
+"""Processes that import and export, and are killed: forked from one that has imported every module and runs
+no thread.
 
-``python -m tests.kafka.workers`` is that process: it reads one job per line, forks, and answers how the child has ended.
+``python -m tests.kafka.workers`` is that process: it reads one job per line, forks, and answers how the child
+has ended.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""`make kill-rounds`: a job that consumes, transforms and produces is killed 1,000 times; every output must be there once.
+"""`make kill-rounds`: a job that consumes, transforms and produces is killed 1,000 times; every output must
+be there once.
 
 Each history prints nothing but its problems, and how to do it again.
 """

@@ -1,7 +1,8 @@
 """A job that reads a topic, transforms it and writes to others, in a process that is there to be killed.
 
-It reads ``raw`` under a group, and makes of every record one of ``copies`` and 0 to 2 of ``parts``, which has other keys and
-more partitions. All of them name the record that they come from. It ends when there is nothing left to read.
+It reads ``raw`` under a group, and makes of every record one of ``copies`` and 0 to 2 of ``parts``, which has
+other keys and more partitions. All of them name the record that they come from. It ends when there is nothing
+left to read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What somebody outside sees of a job, and what they have to see: outputs and positions, together or not at all."""
+"""What somebody outside sees of a job, and what they have to see: outputs and positions, together or not at
+all."""
 
 from __future__ import annotations
 
@@ -87,7 +88,8 @@ def compared(there: Counter[Key], rows: list[dict[str, Any]]) -> Compared:
 def look(job: Job) -> Compared:
     """Compare the outputs with what the committed positions cover, while nobody writes.
 
-    Both what everybody reads, and what the newest entry has: the one waits for open transactions, the other does not.
+    Both what everybody reads, and what the newest entry has: the one waits for open transactions, the other
+    does not.
     """
     source, target = opened(job, job.source), opened(job, job.target)
     rows = inputs(source, positions(job, source, target))

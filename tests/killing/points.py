@@ -1,8 +1,9 @@
-"""Where a worker ends itself: named points between its calls, and around every request to the store that writes.
+"""Where a worker ends itself: named points between its calls, and around every request to the store that
+writes.
 
-A point is ``after-poll`` and the like, or ``<call>/before-<object>`` and ``<call>/after-<object>`` for a request that the
-call makes, where the object is a class of :class:`txnformat.store.requests.KeyClass`: ``commit/after-entry`` is where the
-commit's entry is in the log, and its answer has not arrived.
+A point is ``after-poll`` and the like, or ``<call>/before-<object>`` and ``<call>/after-<object>`` for a
+request that the call makes, where the object is a class of :class:`txnformat.store.requests.KeyClass`:
+``commit/after-entry`` is where the commit's entry is in the log, and its answer has not arrived.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ class Points:
             if self._left == 0:
                 if self._note is not None:
                     Path(self._note).write_text(point)
-                # To this thread: stopped by a signal to the process, it would go on until another thread has taken it.
+                # To this thread: stopped by a signal to the process, it would go on until another thread has
+                # taken it.
                 signal.pthread_kill(threading.get_ident(), self._sign)
 
 

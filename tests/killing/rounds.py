@@ -1,12 +1,13 @@
 """Histories of a job that is killed again and again, each made from a seed.
 
-A history has a log (or two), a worker with settings of its own, and rounds: a worker starts, goes on where the one before
-was killed, and is killed at a point that the seed chooses, or when some milliseconds have passed. Between the rounds somebody
-outside compares outputs with positions. When nothing is left to read there is more input, aborted transactions among it. At the
-end a worker is let through, and every output is counted.
+A history has a log (or two), a worker with settings of its own, and rounds: a worker starts, goes on where
+the one before was killed, and is killed at a point that the seed chooses, or when some milliseconds have
+passed. Between the rounds somebody outside compares outputs with positions. When nothing is left to read
+there is more input, aborted transactions among it. At the end a worker is let through, and every output is
+counted.
 
-The same seed makes the same history as far as a kill can be repeated: which point is the n-th depends on the worker alone,
-but for its threads in the background; what has happened after some milliseconds does not.
+The same seed makes the same history as far as a kill can be repeated: which point is the n-th depends on the
+worker alone, but for its threads in the background; what has happened after some milliseconds does not.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Workers in processes of their own, forked from one that has imported everything and has no thread.
 
-Run as ``python -m tests.killing.workers`` it is that process: it reads one request per line and answers in one.
+Run as ``python -m tests.killing.workers`` it is that process: it reads one request per line and answers in
+one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from txnformat.errors import ConflictError, ProducerFencedError, TransactionTime
 ROOT = Path(__file__).resolve().parents[2]
 WORKER_SECONDS_MAX = 120
 REFUSED, FENCED, TIMED_OUT = 3, 4, 5
-"""Exit statuses of a worker that may not go on: ConflictError, ProducerFencedError, TransactionTimedOutError."""
+"""Exit statuses of a worker that may not go on: ConflictError, ProducerFencedError, TransactionTimedOutError.
+"""
 
 
 @dataclass(frozen=True)

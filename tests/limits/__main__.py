@@ -1,7 +1,9 @@
-"""What hostile objects cost a reader: ``python -m tests.limits [--only TEXT]`` measures each and prints the table.
+"""What hostile objects cost a reader: ``python -m tests.limits [--only TEXT]`` measures each and prints the
+table.
 
-Every object is made in one process and read in another, which tells its own peak of memory. The exit status is 1 when a
-case takes more than ``case.MEMORY_MAX`` or ``case.SECONDS_MAX``, ends by a signal, or raises what is not txnlog's error.
+Every object is made in one process and read in another, which tells its own peak of memory. The exit status
+is 1 when a case takes more than ``case.MEMORY_MAX`` or ``case.SECONDS_MAX``, ends by a signal, or raises what
+is not txnlog's error.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ ADDRESS_SPACE_MAX = 24 * 1024 * MIB
 def measure(case: Case) -> dict[str, Any]:
     """Return size, bytes of memory, seconds of the processor and outcome of one case.
 
-    ``outcome`` is the kind of the error or what was read instead; ``ok`` says whether all of it is as promised.
+    ``outcome`` is the kind of the error or what was read instead; ``ok`` says whether all of it is as
+    promised.
     """
     with tempfile.TemporaryDirectory() as folder:
         made = _in_process("make", case, folder)

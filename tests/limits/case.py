@@ -10,7 +10,8 @@ from typing import Any
 __all__ = ["MEMORY_MAX", "SECONDS_MAX", "Case"]
 
 MEMORY_MAX = 256 * 1024 * 1024
-"""Bytes that a reader may take beyond what the process has before, for an object of at most 1 MiB (inclusive)."""
+"""Bytes that a reader may take beyond what the process has before, for an object of at most 1 MiB
+(inclusive)."""
 
 SECONDS_MAX = 2.0
 """Seconds that it may take, of the processor."""
@@ -29,4 +30,5 @@ class Case:
     use: Callable[[Any], object]
     """Reads it, given the folder. Raises a TxnLogError, or returns what the table says was read instead."""
     prepare: Callable[[Path], object] | None = None
-    """Makes what ``use`` is given in place of the folder; not measured: what the reader had before the object came."""
+    """Makes what ``use`` is given in place of the folder; not measured: what the reader had before the object
+    came."""

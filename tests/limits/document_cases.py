@@ -1,4 +1,5 @@
-"""Documents that say far more than they have bytes: entries, ``latest``, format.json, snapshots; entries of many operations."""
+"""Documents that say far more than they have bytes: entries, ``latest``, format.json, snapshots; entries of
+many operations."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ OPERATIONS = 10_000
 
 
 def plain_entry(filler: bytes, size: int, before: LogState | None = None) -> bytes:
-    """Return the JSON of an entry, of number 0 or the next after ``before``, with ``size`` bytes of values that no reader knows."""
+    """Return the JSON of an entry, of number 0 or the next after ``before``, with ``size`` bytes of values
+    that no reader knows."""
     entry, previous = (0, "0" * 64) if before is None else (before.entry + 1, before.entry_sha256)
     head = (
         f'{{"engine":"e","entry":{entry},"format":1,"intents":[],"log_id":"{LOG}","operations":[],'
@@ -62,7 +64,8 @@ def _make_entry(filler: bytes, size: int, folder: Path) -> int:
 
 
 def _make_ranges(wrong: bool, folder: Path) -> int:
-    """Write an entry that has as many values in a field that is known as may be, then perhaps a field that is wrong."""
+    """Write an entry that has as many values in a field that is known as may be, then perhaps a field that is
+    wrong."""
     pairs = ",".join(f"[{2 * at + 10**6},{2 * at + 10**6 + 1}]" for at in range(900_000))
     operation = (
         f'{{"epoch":-1,"intent":0,"mode":"individual","operation":"ack","partitions":[{{"partition":0,"ranges":[{pairs}]}}],'

@@ -1,4 +1,5 @@
-"""Arrow schemas of few bytes that stand for very many: a flatbuffer may name one table or text as often as it likes."""
+"""Arrow schemas of few bytes that stand for very many: a flatbuffer may name one table or text as often as it
+likes."""
 
 from __future__ import annotations
 

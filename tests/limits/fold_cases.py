@@ -1,4 +1,5 @@
-"""Entries whose operations each change a little of something large: the fold may not copy or search all of it for each."""
+"""Entries whose operations each change a little of something large: the fold may not copy or search all of it
+for each."""
 
 from __future__ import annotations
 

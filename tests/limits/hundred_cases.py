@@ -1,4 +1,5 @@
-"""Bundles, which hold a hundred entries, and snapshots: both name far more than they have bytes; and what is known by its name."""
+"""Bundles, which hold a hundred entries, and snapshots: both name far more than they have bytes; and what is
+known by its name."""
 
 from __future__ import annotations
 

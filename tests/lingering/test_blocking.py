@@ -61,7 +61,8 @@ def test_44_the_later_transaction_commits_first_and_is_received_after_the_earlie
 @pytest.mark.parametrize("how", ["commits", "aborts", "is left"])
 @pytest.mark.parametrize("timeout_ms", [3_000, 30_000])
 def test_45_with_timeouts_and_readers_from_the_latest_offset(timeout_ms: int, how: str) -> None:
-    """The demonstration on Kafka: timeouts of 3 s and 30 s, a reader that begins at the end of what was there."""
+    """The demonstration on Kafka: timeouts of 3 s and 30 s, a reader that begins at the end of what was
+    there."""
     scene = Scene()
     with Producer(scene.log) as plain:
         plain.send("t", [{"n": 0}], partition=0)
@@ -101,7 +102,8 @@ def test_45_a_reader_that_may_ends_what_is_over() -> None:
 
 
 def test_45_one_who_only_watches_ends_it_even_in_a_log_whose_time_ran_ahead() -> None:
-    """A writer ten years ahead: its transaction would expire in ten years by any clock, but not by watching it."""
+    """A writer ten years ahead: its transaction would expire in ten years by any clock, but not by watching
+    it."""
     scene = Scene()
     ten_years = 10 * 365 * 24 * 3_600_000
     scene.clock.ms += ten_years

@@ -123,7 +123,8 @@ class _Workers:
 
 
 def run(root: Path, *, steps: int, rounds: int, kills: int, seed: int) -> Counter[str]:
-    """Let producers commit so many steps, maintenance end at least so many rounds, and kill so many processes; judge the log, and return what happened."""
+    """Let producers commit so many steps, maintenance end at least so many rounds, and kill so many
+    processes; judge the log, and return what happened."""
     random = Random(seed)
     _make(root)
     done: Counter[str] = Counter()

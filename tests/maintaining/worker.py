@@ -1,4 +1,5 @@
-"""One process: ``python -m tests.maintaining.worker ROLE ROOT NUMBER STEPS``. It prints a line after each step, and ends by itself or by a kill."""
+"""One process: ``python -m tests.maintaining.worker ROLE ROOT NUMBER STEPS``. It prints a line after each
+step, and ends by itself or by a kill."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ HOURS_MS = 2 * 3_600_000
 
 
 class _AgedStore(LocalStore):
-    """A local disk on which every object seems to be two hours older: the log's old entries end long before every process's first view."""
+    """A local disk on which every object seems to be two hours older: the log's old entries end long before
+    every process's first view."""
 
     def created_ms(self, key: str) -> int | None:
         made = super().created_ms(key)
@@ -41,7 +43,8 @@ def opened(root: str, grace: datetime.timedelta = GRACE) -> TxnLog:
 
 
 def produce(log: TxnLog, number: int, steps: int) -> None:
-    """Commit a row to each topic in each step, and abort some in between; an instance after a kill goes on behind what was committed."""
+    """Commit a row to each topic in each step, and abort some in between; an instance after a kill goes on
+    behind what was committed."""
     while True:
         try:
             with Producer(log, f"producer-{number}", buffer="inline" if number % 2 else "auto") as producer:
@@ -65,7 +68,8 @@ def produce(log: TxnLog, number: int, steps: int) -> None:
 
 
 def maintain(log: TxnLog) -> None:
-    """Do whole rounds. What the store or another process refuses is left to the next round, as by the service."""
+    """Do whole rounds. What the store or another process refuses is left to the next round, as by the
+    service."""
     upkeep = maintenance.Upkeep(log.maintain, log.committer.clock)
     while True:
         report = upkeep.round()

@@ -1,4 +1,5 @@
-"""A process that does a task of maintenance dies at a request, or its disk is full; then everything is examined, and the next run completes the task."""
+"""A process that does a task of maintenance dies at a request, or its disk is full; then everything is
+examined, and the next run completes the task."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ WRITES = (RequestKind.CREATE, RequestKind.PUT, RequestKind.OPEN_WRITE, RequestKi
 STATES_MAX = 5
 """Of a task, in a short round."""
 SEED = 1
-"""Of the process that dies: it does the same in each run, so that a store that was examined need not be examined again."""
+"""Of the process that dies: it does the same in each run, so that a store that was examined need not be
+examined again."""
 
 At = Callable[[int, RequestKind, str], Fault | None]
 """The fault of a request: its number from 0, the operation, the key."""
@@ -64,9 +66,11 @@ def die(task: Task, world: World, number: int, kind: FaultKind) -> World:
 
 
 def deaths(name: str, *, full: bool) -> int:
-    """Let a process die before each request of a task, and after each that changes something; examine what each has left, and return the number of requests.
+    """Let a process die before each request of a task, and after each that changes something; examine what
+    each has left, and return the number of requests.
 
-    After a read is before the next request. ``full``: else the process dies only at the first request of each kind, and the last of all, and of what that has left STATES_MAX are examined.
+    After a read is before the next request. ``full``: else the process dies only at the first request of each
+    kind, and the last of all, and of what that has left STATES_MAX are examined.
     """
     task, world = TASKS[name], world_of(name)
     requests = requests_of(task, world)
@@ -91,7 +95,8 @@ def kinds_of(requests: Sequence[tuple[RequestKind, str]]) -> list[tuple[RequestK
 
 
 def examine(task: Task, left: World, *, in_use: bool) -> None:
-    """Readers and writers find the log as it was; the next run completes the task, and one after that does nothing.
+    """Readers and writers find the log as it was; the next run completes the task, and one after that does
+    nothing.
 
     ``in_use``: clients write and read before the next run; else afterwards.
     """
@@ -133,7 +138,8 @@ def _is_sound(world: World, *, deep: bool = False) -> None:
 
 
 def is_between(task: Task, world: World) -> None:
-    """Check that readers see the log as before the task, or after it, record by record; a topic is there as a whole, or not at all."""
+    """Check that readers see the log as before the task, or after it, record by record; a topic is there as a
+    whole, or not at all."""
     after = world.ledger.copied()
     task.after(after)
     _is_shown(world, world.ledger, after)

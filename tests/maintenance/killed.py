@@ -1,7 +1,9 @@
-"""A process that does one task of maintenance on a local disk, and kills itself with SIGKILL at a write: ``python -m tests.maintenance.killed task root ms write``.
+"""A process that does one task of maintenance on a local disk, and kills itself with SIGKILL at a write:
+``python -m tests.maintenance.killed task root ms write``.
 
-``ms``: the time of its clock and of its store. ``write``: the number of the write, from 0, after which it dies, at its next request. Those of the probe do not
-count: a store on a disk is probed, by creates that race, and the store in memory from which the writes were counted is not.
+``ms``: the time of its clock and of its store. ``write``: the number of the write, from 0, after which it
+dies, at its next request. Those of the probe do not count: a store on a disk is probed, by creates that race,
+and the store in memory from which the writes were counted is not.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ __all__ = ["main"]
 
 
 class _Timed(WrappedStore):
-    """A store with the time of a clock, in which every object is two hours old, and with the URL of the world that it was copied from."""
+    """A store with the time of a clock, in which every object is two hours old, and with the URL of the world
+    that it was copied from."""
 
     def __init__(self, root: str, clock: ManualClock) -> None:
         super().__init__(LocalStore(root))

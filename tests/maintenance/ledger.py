@@ -1,4 +1,5 @@
-"""A ledger that the tests keep without asking the log: each record that was written, at the offset that they count themselves."""
+"""A ledger that the tests keep without asking the log: each record that was written, at the offset that they
+count themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every task of maintenance by name: a world in which it has something to do, the call, and what must be so when it is done."""
+"""Every task of maintenance by name: a world in which it has something to do, the call, and what must be so
+when it is done."""
 
 from __future__ import annotations
 
@@ -78,7 +79,8 @@ def _open(world: World) -> None:
 
 
 def _leave_gap(world: World) -> None:
-    """Leave a subscription whose mark lies before an aborted transaction: no reader will ever acknowledge that."""
+    """Leave a subscription whose mark lies before an aborted transaction: no reader will ever acknowledge
+    that."""
     log = world.opened()
     log.subscriptions.create("old", "gap")
     with Subscription(log, "old", "gap") as subscription:
@@ -218,7 +220,8 @@ def _ripen(world: World) -> None:
 
 
 def _ripen_far(world: World) -> None:
-    """The same of a log far away with rows in its entries, that is read by payload bundles; those rows are sealed."""
+    """The same of a log far away with rows in its entries, that is read by payload bundles; those rows are
+    sealed."""
     world.is_far = True
     world.opened().upgrade(embedding=True)
     _grow(world)
@@ -271,7 +274,8 @@ def _maintained(ledger: Ledger) -> None:
 
 
 def _publish_before(world: World) -> None:
-    """Leave tables of an older entry: since then files were written together, one was cut by a removal, and records came."""
+    """Leave tables of an older entry: since then files were written together, one was cut by a removal, and
+    records came."""
     log = world.opened()
     log.alter_topic("old", settings={"publish.formats": "delta,iceberg"})
     log.publish()

@@ -1,4 +1,5 @@
-"""The disk is full when a task of maintenance writes: one clear error, nothing is deleted, the log can be used, and the next run completes the task."""
+"""The disk is full when a task of maintenance writes: one clear error, nothing is deleted, the log can be
+used, and the next run completes the task."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def _is_hint(key: str) -> bool:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_a_full_disk_at_any_write_is_one_error_and_deletes_nothing(name: str) -> None:
-    """From the write on the disk stays full; deleting and reading go on. ``make test`` takes some of the first writes of each kind, and the last of all."""
+    """From the write on the disk stays full; deleting and reading go on. ``make test`` takes some of the
+    first writes of each kind, and the last of all."""
     task, world = TASKS[name], world_of(name)
     requests = requests_of(task, world)
     writes = [number for number, (operation, _) in enumerate(requests) if operation in FILLS]

@@ -1,4 +1,5 @@
-"""Only a vacuum and a truncation delete objects of the log, and a publication old versions of its tables: no abort does, no reader, no consumer. The probe of a store deletes the object that it has made itself."""
+"""Only a vacuum and a truncation delete objects of the log, and a publication old versions of its tables: no
+abort does, no reader, no consumer. The probe of a store deletes the object that it has made itself."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ OF_STORES = {
     ("txnformat/admin/publishing/iceberg.py", "delete"),
     ("txnlog/cli/doctor/store.py", "delete"),
 }
-"""The callers of a store's deletions outside of the stores: the doctor deletes the objects of its own trial, a publication old versions of its tables."""
+"""The callers of a store's deletions outside of the stores: the doctor deletes the objects of its own trial,
+a publication old versions of its tables."""
 OF_OTHERS = {
     ("txnformat/admin/garbage.py", "delete"),  # a list of keys
     ("txnlog/cli/records/outputs.py", "unlink"),  # a file of output that was not finished

@@ -1,4 +1,5 @@
-"""A log whose maintenance needs what this version does not have is not maintained by it: one error, and nothing is changed. Readers and writers go on."""
+"""A log whose maintenance needs what this version does not have is not maintained by it: one error, and
+nothing is changed. Readers and writers go on."""
 
 from __future__ import annotations
 

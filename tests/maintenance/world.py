@@ -1,4 +1,5 @@
-"""A log on which every task of maintenance has something to do, copies of it, and what clients see and do there."""
+"""A log on which every task of maintenance has something to do, copies of it, and what clients see and do
+there."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ _numbers = count()
 
 @contextmanager
 def small_lists() -> Iterator[None]:
-    """Let writers make lists of segments at once and leave them to maintenance, divide lists into leaves, and let everything make one request at a time."""
+    """Let writers make lists of segments at once and leave them to maintenance, divide lists into leaves, and
+    let everything make one request at a time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("txnformat.protocol.sealing.LISTED_ROWS", 1)
         patch.setattr("txnformat.protocol.sealing.LIST_ROWS_MAX", 2)
@@ -46,7 +48,8 @@ URL = "s3://maintained/log"
 
 
 class Bucket(MemoryStore):
-    """A store in memory, each in a place of its own and with the same URL: paths of Iceberg tables are absolute."""
+    """A store in memory, each in a place of its own and with the same URL: paths of Iceberg tables are
+    absolute."""
 
     @property
     def url(self) -> str:
@@ -60,8 +63,10 @@ class Bucket(MemoryStore):
 class World:
     """Objects, a clock, and a ledger.
 
-    Topics: ``t`` (two partitions, aborted transactions, small segments and a tail that is not sealed), ``k`` (compacted by key), ``old`` (retention), and
-    ``keep``, which no task touches: a group and a subscription have read half of it, a prepared transaction is in its partition 1, and another one is staged for partition 0.
+    Topics: ``t`` (two partitions, aborted transactions, small segments and a tail that is not sealed), ``k``
+    (compacted by key), ``old`` (retention), and ``keep``, which no task touches: a group and a subscription
+    have read half of it, a prepared transaction is in its partition 1, and another one is staged for
+    partition 0.
     """
 
     def __init__(self) -> None:
@@ -73,8 +78,10 @@ class World:
         self.is_far = False
         """Whether processes find the store far away: they write payload bundles, and read by them."""
         self.position = 0
-        """Of the group ``g`` in partition 0 of ``keep``; the subscription ``s`` has acknowledged the records below, too."""
-        # Rows in entries would go with a seal and a truncation only: erasures and truncations would each be several tasks here.
+        """Of the group ``g`` in partition 0 of ``keep``; the subscription ``s`` has acknowledged the records
+        below, too."""
+        # Rows in entries would go with a seal and a truncation only: erasures and truncations would each be
+        # several tasks here.
         log = TxnLog.create(self.store, clock=self.clock, ids=DrawnIds(0), embedding=False)
         log.close()
         log = self.opened()
@@ -118,7 +125,8 @@ class World:
         return other
 
     def opened(self, store: ObjectStore | None = None, seed: int | None = None) -> TxnLog:
-        """Return the log as a process opens it that remembers nothing; its background work waits for ``close``."""
+        """Return the log as a process opens it that remembers nothing; its background work waits for
+        ``close``."""
         ids = DrawnIds(1_000 + next(_numbers) if seed is None else seed)
         store = self.store if store is None else store
         log = TxnLog.open(FarStore(store) if self.is_far else store, clock=self.clock, ids=ids)

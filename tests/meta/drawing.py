@@ -1,6 +1,8 @@
-"""Pictures of docs/img: SVG that stands alone, is readable in light and in dark, and is drawn from a few shapes.
+"""Pictures of docs/img: SVG that stands alone, is readable in light and in dark, and is drawn from a few
+shapes.
 
-A picture carries its colours for both schemes and its own background, so that it can be read wherever it is shown.
+A picture carries its colours for both schemes and its own background, so that it can be read wherever it is
+shown.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ SCHEMES: dict[str, dict[str, str]] = {
         "a": "#0b3a6b", "b": "#574200", "c": "#6b1620", "d": "#0f4a23", "good": "#56d364", "bad": "#ff8b83",
     },
 }  # fmt: skip
-"""Colours by scheme and role: grounds (``ground``, ``plain``, ``a`` to ``d``), lines (``frame``, ``pale``), texts."""
+"""Colours by scheme and role: grounds (``ground``, ``plain``, ``a`` to ``d``), lines (``frame``, ``pale``),
+texts."""
 
 GROUNDS = ("plain", "a", "b", "c", "d")
 

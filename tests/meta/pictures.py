@@ -1,6 +1,7 @@
 """The pictures of docs/concepts.md.
 
-``python -m tests.meta.pictures`` draws them anew. The numbers in them are those of the blocks of that page, which run.
+``python -m tests.meta.pictures`` draws them anew. The numbers in them are those of the blocks of that page,
+which run.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ COMMITTED = {
     "read_uncommitted": (0, 1, 2, 4, 5, 7, 8),
     "snapshot": (0, 1, 2, 7, 8),
 }
-"""The offsets that each isolation level shows, before and after b's commit. The blocks of the page have these names, too."""
+"""The offsets that each isolation level shows, before and after b's commit. The blocks of the page have these
+names, too."""
 BY_OFFSET = ((0, 1), (2, 7, 8))
 BY_COMMIT = ((0, 1, 8), (2, 7))
 """The micro-batches of both orders."""

@@ -50,7 +50,8 @@ _TURNS = (
     r"\blooks? whether\b",  # check whether
 )
 DIALECT = re.compile("|".join(_TURNS), re.IGNORECASE)
-"""Turns of other languages, and old English, on which readers of messages and helps stumbled. The comments say the plain form."""
+"""Turns of other languages, and old English, on which readers of messages and helps stumbled. The comments
+say the plain form."""
 END = re.compile(r"(?<=[.!?:])[\"')*]*\s+(?=[\"'(*`]*[A-Z`])")
 """Between two sentences of a paragraph."""
 
@@ -77,12 +78,14 @@ def unnamed(text: str, begins: re.Pattern[str] = BEGINS) -> list[str]:
 
 
 def headless(text: str) -> bool:
-    """Return whether a field's docstring begins with a preposition or a pronoun in place of what the field is."""
+    """Return whether a field's docstring begins with a preposition or a pronoun in place of what the field
+    is."""
     return HEADLESS.match(text.lstrip()) is not None
 
 
 def source_texts(source: str) -> Iterator[tuple[int, str, str]]:
-    """Yield line, kind (``docstring``, ``field`` or ``comment``) and text of everything that a Python file says in prose."""
+    """Yield line, kind (``docstring``, ``field`` or ``comment``) and text of everything that a Python file
+    says in prose."""
     tree = ast.parse(source)
     owners = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     for node in ast.walk(tree):
@@ -115,7 +118,8 @@ def source_texts(source: str) -> Iterator[tuple[int, str, str]]:
 
 
 def users_strings(source: str) -> Iterator[tuple[int, str]]:
-    """Yield line and text of what users may read: string constants but docstrings, f-strings with {} for values, and the docstrings of commands, which are their helps."""
+    """Yield line and text of what users may read: string constants but docstrings, f-strings with {} for
+    values, and the docstrings of commands, which are their helps."""
     tree = ast.parse(source)
     left_out: set[int] = set()
     for node in ast.walk(tree):

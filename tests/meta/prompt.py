@@ -1,7 +1,7 @@
 """Pastes blocks of a page into the prompt of a real Python, through a pseudo-terminal, as a reader does.
 
-As a command, ``python -m tests.meta.prompt FILE…``, it pastes pages whose blocks need Spark, into one prompt with one
-session, in the current directory.
+As a command, ``python -m tests.meta.prompt FILE…``, it pastes pages whose blocks need Spark, into one prompt
+with one session, in the current directory.
 """
 
 from __future__ import annotations
@@ -35,11 +35,13 @@ COLUMNS = 400
 """Of the terminal: wide enough that it breaks no line."""
 _READY = re.compile(rb"(?:^|\n)(?:>>> |\.\.\. )$")
 _FAILED = re.compile(r'^  File "<(?:stdin|python-input-\d+)>", line \d+', re.MULTILINE)
-"""Where a traceback of the prompt begins, or a line that it does not understand; those that Spark logs begin elsewhere."""
+"""Where a traceback of the prompt begins, or a line that it does not understand; those that Spark logs begin
+elsewhere."""
 
 
 def unpasteable(text: str) -> list[tuple[int, str]]:
-    """Return the first line at which a prompt takes pasted lines for something else than a file has, if there is one.
+    """Return the first line at which a prompt takes pasted lines for something else than a file has, if there
+    is one.
 
     A blank line ends a statement with a body, and only a blank line does. Lines are counted from 0.
     """

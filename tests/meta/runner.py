@@ -1,4 +1,5 @@
-"""Runs the Python blocks of a Markdown file in this process, top to bottom in one namespace: tests look at what they leave."""
+"""Runs the Python blocks of a Markdown file in this process, top to bottom in one namespace: tests look at
+what they leave."""
 
 from __future__ import annotations
 

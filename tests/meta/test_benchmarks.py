@@ -1,4 +1,5 @@
-"""docs/internals/benchmarks.md is what the kept results say, and the results are those of the rows that the code has."""
+"""docs/internals/benchmarks.md is what the kept results say, and the results are those of the rows that the
+code has."""
 
 from __future__ import annotations
 

@@ -135,7 +135,8 @@ SETTING_ROWS = [
 
 @pytest.mark.parametrize("row", SETTING_ROWS, ids=lambda row: (codes(row[0]) or [row[2]])[0])
 def test_a_setting_that_is_named_exists_and_has_the_default_that_is_named(row: list[str]) -> None:
-    """``Owner(parameter=)``, a setting of topics, or "fixed" for what is a constant; else there must be no default."""
+    """``Owner(parameter=)``, a setting of topics, or "fixed" for what is a constant; else there must be no
+    default."""
     match = re.fullmatch(r"`([\w.]+)\((\w+)=\)`", row[2])
     name = (codes(row[0]) or [""])[0]
     if match:

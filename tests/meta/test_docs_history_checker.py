@@ -1,4 +1,5 @@
-"""docs/internals/history-checker.md lists exactly the classes of the code, and its words are those of the code."""
+"""docs/internals/history-checker.md lists exactly the classes of the code, and its words are those of the
+code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The documentation site is built from everything in docs/, as GitHub shows it, and fetches nothing from elsewhere."""
+"""The documentation site is built from everything in docs/, as GitHub shows it, and fetches nothing from
+elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Each extra alone: what it is for runs in a process that has nothing installed but txnlog, that extra, and what these require."""
+"""Each extra alone: what it is for runs in a process that has nothing installed but txnlog, that extra, and
+what these require."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The table of docs/internals/reliability.md names the tests that there are: every case has one, none is forgotten."""
+"""The table of docs/internals/reliability.md names the tests that there are: every case has one, none is
+forgotten."""
 
 from __future__ import annotations
 

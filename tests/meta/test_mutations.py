@@ -1,4 +1,5 @@
-"""Every mutation can be made, claims cases that tests cite, and is on the page. A line that moves is found out here."""
+"""Every mutation can be made, claims cases that tests cite, and is on the page. A line that moves is found
+out here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The docstring of each package's ``__init__`` is its README: what lives there, what it may import, and no module that is gone."""
+"""The docstring of each package's ``__init__`` is its README: what lives there, what it may import, and no
+module that is gone."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def _children(folder: Path) -> set[str]:
 
 
 def _known(package: Path) -> set[str]:
-    """Return the names that a docstring may mean: modules of the package, of those above it, and the rooms of txnformat."""
+    """Return the names that a docstring may mean: modules of the package, of those above it, and the rooms of
+    txnformat."""
     found = {*TOP, *_children(package), *_children(ROOT / "txnformat")}
     while package != ROOT:
         package = package.parent

@@ -1,4 +1,5 @@
-"""The pictures of docs/concepts.md are drawn from the code, show what the page's blocks find, and can be read."""
+"""The pictures of docs/concepts.md are drawn from the code, show what the page's blocks find, and can be
+read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Pages and code name producers, clients, readers and operators: no sentence has a subject that could be anything."""
+"""Pages and code name producers, clients, readers and operators: no sentence has a subject that could be
+anything."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ FOLDERS = (
     "demo",
     "scripts",
 )
-"""Not ``tests``: a test's docstring is its claim, and may be a noun clause. Names of tests say "nobody", too."""
+"""Not ``tests``: a test's docstring is its claim, and may be a noun clause. Names of tests say "nobody", too.
+"""
 
 PRODUCT = ("txnformat", "writers", "spark_datasource", "txnlog", "pyspark_txnlog")
 

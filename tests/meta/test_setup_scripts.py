@@ -1,4 +1,5 @@
-"""What `make demo` and `make test` do first on a fresh machine, where something is missing: one clear message."""
+"""What `make demo` and `make test` do first on a fresh machine, where something is missing: one clear
+message."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Hides every directory in which the script looks for Java: in a mount namespace of its own, so only for this process.
+# Hides every directory in which the script looks for Java: in a mount namespace of its own, so only for this
+# process.
 HIDE_JAVA = """
 for directory in /usr/lib/jvm /usr/java /usr/local/java /opt/java /opt/jdk* /usr/local/openjdk*; do
     if [ -d "$directory" ]; then mount -t tmpfs none "$directory" || exit 77; fi

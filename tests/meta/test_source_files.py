@@ -70,7 +70,8 @@ def test_every_package_is_there_and_typed(package: str) -> None:
 
 
 def _docstring_lines(source: str) -> set[int]:
-    """Return the lines of a file that are strings that stand alone: docstrings of modules, functions and fields."""
+    """Return the lines of a file that are strings that stand alone: docstrings of modules, functions and
+    fields."""
     lines: set[int] = set()
     for node in ast.walk(ast.parse(source)):
         if (
@@ -143,7 +144,8 @@ def _imported(path: Path) -> set[str]:
 
 
 def test_nothing_is_imported_from_a_test_file() -> None:
-    """What tests share is in a module of its own: an import of a test file would run its module twice, and tie two tests."""
+    """What tests share is in a module of its own: an import of a test file would run its module twice, and
+    tie two tests."""
     tests = {_module_name(path) for path in FILES if path.name.startswith("test_")}
     assert tests
     imports = {str(path): _imported(path) for path in FILES}

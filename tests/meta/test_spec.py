@@ -1,4 +1,5 @@
-"""The specification says what the code does: its examples are decoded, its tables name what the encoders write."""
+"""The specification says what the code does: its examples are decoded, its tables name what the encoders
+write."""
 
 from __future__ import annotations
 
@@ -381,7 +382,8 @@ def test_parquet_files_have_the_types_of_the_spec() -> None:
         "place.lat": "DOUBLE None",
         "place.lon": "DOUBLE None",
     }
-    # As the spec tells readers to find and check them: from byte 4 on, chunk after chunk, each with its CRC-32.
+    # As the spec tells readers to find and check them: from byte 4 on, chunk after chunk, each with its
+    # CRC-32.
     position, checksums = 4, metadata.metadata[CHUNK_CRC32_KEY].decode()
     assert f"`{CHUNK_CRC32_KEY.decode()}`" in SPEC
     for number in range(metadata.num_columns):

@@ -1,7 +1,7 @@
 """A reader made from the specification alone, without the project's code, gets the same rows and offsets.
 
-It is small because the format is, and it uses nothing but a JSON parser, hashes and a Parquet reader: what a team that
-works in another language has. Section numbers are those of docs/internals/spec.md.
+It is small because the format is, and it uses nothing but a JSON parser, hashes and a Parquet reader: what a
+team that works in another language has. Section numbers are those of docs/internals/spec.md.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from txnlog import Producer, TxnLog
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A log with what there is: two topics, one of which grows, all buffers, aborts, open and prepared transactions, a batch table."""
+    """A log with what there is: two topics, one of which grows, all buffers, aborts, open and prepared
+    transactions, a batch table."""
     path = tmp_path / "log"
     with TxnLog.create(path) as log:
         log.create_topic(

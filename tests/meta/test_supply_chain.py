@@ -41,7 +41,8 @@ def test_the_locks_have_the_pins_and_a_hash_for_each() -> None:
 
 
 def test_what_ci_installs_has_hashes_and_nothing_is_resolved() -> None:
-    """A lock is complete. Without ``--no-deps`` pip 23 asks the index for the newest ``coverage[toml]`` and stops there."""
+    """A lock is complete. Without ``--no-deps`` pip 23 asks the index for the newest ``coverage[toml]`` and
+    stops there."""
     installs = [
         line
         for file in ("scripts/setup", "scripts/audit.py", "tests/smoke/versions.py", "Makefile")

@@ -1,4 +1,5 @@
-"""docs/internals/versions.md is what its record says, and the record is of the features and versions that the code names."""
+"""docs/internals/versions.md is what its record says, and the record is of the features and versions that the
+code names."""
 
 from __future__ import annotations
 

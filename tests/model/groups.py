@@ -1,4 +1,5 @@
-"""What the state machine knows: groups of numbers, the processes that send them, and what readers may see of them."""
+"""What the state machine knows: groups of numbers, the processes that send them, and what readers may see of
+them."""
 
 from __future__ import annotations
 
@@ -63,8 +64,8 @@ class ManualClock:
 class DrawnIds:
     """Ids and randomness that follow from a number which Hypothesis has drawn.
 
-    How long a commit waits for its next attempt is random. It moves the clock of a test, and so what has timed out:
-    with the machine's randomness the same rules would lead now to one state, now to another.
+    How long a commit waits for its next attempt is random. It moves the clock of a test, and so what has
+    timed out: with the machine's randomness the same rules would lead now to one state, now to another.
     """
 
     def __init__(self, seed: int) -> None:
@@ -78,7 +79,8 @@ class DrawnIds:
 
 
 class WhenAsked(Background):
-    """Does background work in the thread that waits for it: another would meet faults and moments of its own choice."""
+    """Does background work in the thread that waits for it: another would meet faults and moments of its own
+    choice."""
 
     def __init__(self) -> None:
         super().__init__(SystemClock())
@@ -118,7 +120,8 @@ class Group:
     name: str | None
     numbers: list[int] = field(default_factory=list)
     state: str = "open"
-    """``open``, ``prepared``, ``aborting`` (nobody knows whether it still is), ``doubt``, ``committed`` or ``aborted``."""
+    """``open``, ``prepared``, ``aborting`` (nobody knows whether it still is), ``doubt``, ``committed`` or
+    ``aborted``."""
     is_settled: bool = False
     """In doubt, but nothing of it can land any more."""
     token: str | None = None

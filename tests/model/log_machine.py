@@ -1,7 +1,7 @@
 """Any users of a log, as a Hypothesis state machine over the public API, held against groups of numbers.
 
-Every record is a number that is sent once. Numbers that must become visible together are a :class:`Group`; the model
-knows of a group only what callers were told, and what readers may conclude from it:
+Every record is a number that is sent once. Numbers that must become visible together are a :class:`Group`;
+the model knows of a group only what callers were told, and what readers may conclude from it:
 
 * a committed group is there, whole, once, below the last stable offset; nobody sees a record of any other;
 * a group whose outcome nobody knows is there whole or not at all, and stays as it was first seen;
@@ -183,7 +183,8 @@ class LogMachine(Removals):
         (group,) = known or found[-1:]
         if group.state == "open":
             group.state, group.token = "prepared", token
-        # An older instance that lives holds it as well, and so does an end of it that is on its way: either may be first.
+        # An older instance that lives holds it as well, and so does an end of it that is on its way: either
+        # may be first.
         client.may_fail = group.state != "prepared" or any(one.group is group for one in self.clients)
         client.group = group
         event("prepared transaction found by the next instance")
@@ -279,7 +280,8 @@ class LogMachine(Removals):
     @some(ProducerStatus.UNKNOWN_OUTCOME)
     @rule(which=WHICH, fault=FAULTS)
     def repeat(self, which: int, fault: Fault | None) -> None:
-        """Repeat a call whose outcome is unknown: the one that is repeated is the only one allowed but an abort."""
+        """Repeat a call whose outcome is unknown: the one that is repeated is the only one allowed but an
+        abort."""
         client = self.pick(which, ProducerStatus.UNKNOWN_OUTCOME)
         if client is None:
             return
@@ -439,7 +441,8 @@ class MemoryMachine(LogMachine):
 
     def make_store(self) -> ObjectStore:
         self.clock = ManualClock()
-        # A name of its own: the block of producer ids that a process holds is kept by log and place, and drawn ids repeat.
+        # A name of its own: the block of producer ids that a process holds is kept by log and place, and
+        # drawn ids repeat.
         return MemoryStore(self.clock, f"history-{next(self.histories)}")
 
 

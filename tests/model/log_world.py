@@ -159,7 +159,8 @@ class LogWorld(RuleBasedStateMachine):
 
     @rule()
     def vacuum(self) -> None:
-        """Delete what nothing names: who has uploaded something and does not know whether it landed may have to send it again."""
+        """Delete what nothing names: who has uploaded something and does not know whether it landed may have
+        to send it again."""
         self.process_that_removes().vacuum(GRACE)
         self.time_passes(HOURS, enforces=False)
         report = self.process_that_removes().vacuum(GRACE)

@@ -1,8 +1,11 @@
-"""Removals from a random log, on purpose: old records, keys that have later records, erased records, topics, and old entries.
+"""Removals from a random log, on purpose: old records, keys that have later records, erased records, topics,
+and old entries.
 
-The users of topic ``t`` go on meanwhile. A second topic, ``keyed``, is written outside of transactions, so its model is a list:
+The users of topic ``t`` go on meanwhile. A second topic, ``keyed``, is written outside of transactions, so
+its model is a list:
 
-* what is below the log start, erased, or not the latest of its key may be gone; everything else is there, in order, once;
+* what is below the log start, erased, or not the latest of its key may be gone; everything else is there, in
+  order, once;
 * what is gone never comes back, also not in a topic that is created again under the name;
 * when an erasure is complete, no object of the root has anything of it.
 """
@@ -160,7 +163,8 @@ class Removals(LogWorld):
     @precondition(lambda self: self.has_faults and not self.was_truncated)
     @rule()
     def truncate(self) -> None:
-        """Make many entries, let them become old, and let them go. Idle ids are forgotten meanwhile, so all processes end before."""
+        """Make many entries, let them become old, and let them go. Idle ids are forgotten meanwhile, so all
+        processes end before."""
         self.was_truncated = True
         for client in self.clients:
             self.drop(client)
@@ -169,7 +173,8 @@ class Removals(LogWorld):
         event(f"truncated: {deleted_below > 0}")
 
     def let_entries_go(self, entries: int) -> int:
-        """Make as many entries as it takes for the log to have so many, let them become old, and let them go; return below which one they are deleted."""
+        """Make as many entries as it takes for the log to have so many, let them become old, and let them go;
+        return below which one they are deleted."""
         log = self.process_that_removes(faults=False)
         while log.state.entry < entries:
             log.committer.commit(log.committer.intend(AllocateIds("model", 1)))

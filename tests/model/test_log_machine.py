@@ -46,12 +46,14 @@ def _machine(location: Callable[[str], ObjectStore]) -> type[RealMachine]:
 
 
 def test_users_of_a_log_in_memory_under_faults() -> None:
-    """All calls are told the truth, and readers see whole committed transactions, however calls and faults interleave."""
+    """All calls are told the truth, and readers see whole committed transactions, however calls and faults
+    interleave."""
     _run(MemoryMachine, rounds(35, 150), 50)
 
 
 def test_what_happens_in_memory_follows_from_what_was_drawn() -> None:
-    """The same draws lead to the same objects under the same names at the same time, or Hypothesis cannot shrink."""
+    """The same draws lead to the same objects under the same names at the same time, or Hypothesis cannot
+    shrink."""
 
     def histories() -> list[tuple[float, list[str]]]:
         ends = []

@@ -1,7 +1,8 @@
-"""Changed footers, pages and Arrow files in numbers: ``python -m tests.mutants [--inputs N] [--only TEXT] [--seed N]``.
+"""Changed footers, pages and Arrow files in numbers: ``python -m tests.mutants [--inputs N] [--only TEXT]
+[--seed N]``.
 
-Prints a line for each target and exits with 1 when an input ended by a signal, by an error that is none of txnlog's, or
-with other rows than were written; such inputs are kept in ``--keep``.
+Prints a line for each target and exits with 1 when an input ended by a signal, by an error that is none of
+txnlog's, or with other rows than were written; such inputs are kept in ``--keep``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ CHUNK = 5_000
 
 
 def attack(target: Target, seed: int, inputs: int) -> Report:
-    """Return what became of about ``inputs`` changed copies of a target: each byte several times, the rest drawn."""
+    """Return what became of about ``inputs`` changed copies of a target: each byte several times, the rest
+    drawn."""
     times = min(14, max(1, inputs // 2 // max(1, target.end - target.start)))
     drawn = max(0, inputs - times * (target.end - target.start))
     report = Report()

@@ -30,7 +30,8 @@ def every_byte(data: bytes, start: int, end: int, times: int, seed: int) -> Iter
 
 
 def several(data: bytes, start: int, end: int, count: int, seed: int) -> Iterator[bytes]:
-    """Yield ``count`` copies of ``data`` with several changes in [start, end): of bytes, of numbers, of lengths."""
+    """Yield ``count`` copies of ``data`` with several changes in [start, end): of bytes, of numbers, of
+    lengths."""
     drawn = random.Random(seed)
     for _ in range(count):
         found = bytearray(data[start:end])

@@ -1,8 +1,8 @@
 """Inputs run in forked processes: what ends a process by a signal is found, and the rest goes on.
 
-:func:`run` gives each input to a function and says which of them ended otherwise than by returning or by an error of
-txnlog. A child takes hundreds of inputs; when one kills it, the next child goes on behind that input.
-:func:`campaign` is the command line of a program that does it to many targets.
+:func:`run` gives each input to a function and says which of them ended otherwise than by returning or by an
+error of txnlog. A child takes hundreds of inputs; when one kills it, the next child goes on behind that
+input. :func:`campaign` is the command line of a program that does it to many targets.
 """
 
 from __future__ import annotations
@@ -143,7 +143,8 @@ def _work(
 
 
 def campaign(program: str, targets: Sequence[T], inputs: int, attack: Callable[[T, int, int], Report]) -> int:
-    """Attack targets as the command line says, print what came of it, and return the exit code: 1 when an input failed.
+    """Attack targets as the command line says, print what came of it, and return the exit code: 1 when an
+    input failed.
 
     Parameters
     ----------

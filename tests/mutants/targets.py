@@ -66,7 +66,8 @@ class Target:
     start: int
     end: int
     use: Callable[[bytes], object]
-    """Returns, or raises a TxnLogError: an AssertionError says that it read something else than was written."""
+    """Returns, or raises a TxnLogError: an AssertionError says that it read something else than was written.
+    """
     weight: float = 1.0
 
     def inputs(self, seed: int, times: int, drawn: int) -> Iterator[bytes]:

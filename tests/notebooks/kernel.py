@@ -1,8 +1,10 @@
-"""Runs a notebook as a kernel does, in a process of its own: ``python -m tests.notebooks.kernel NOTEBOOK VARIABLE ROOT TIMES OUT``.
+"""Runs a notebook as a kernel does, in a process of its own: ``python -m tests.notebooks.kernel NOTEBOOK
+VARIABLE ROOT TIMES OUT``.
 
-All code cells run in one namespace. The last time there is a ``dbutils`` with a widget, as Databricks has it, and the environment variable leads nowhere. What a cell printed and the
-pictures that it drew go to the file OUT, as JSON: a list for each time, with a list for each cell. After a cell the check of ``tests/notebooks/checks`` runs that has its
-name. Tracebacks name the cell and the line.
+All code cells run in one namespace. The last time there is a ``dbutils`` with a widget, as Databricks has it,
+and the environment variable leads nowhere. What a cell printed and the pictures that it drew go to the file
+OUT, as JSON: a list for each time, with a list for each cell. After a cell the check of
+``tests/notebooks/checks`` runs that has its name. Tracebacks name the cell and the line.
 """
 
 from __future__ import annotations

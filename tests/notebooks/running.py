@@ -1,4 +1,5 @@
-"""Notebooks as files, their runs, and their stored outputs. ``python -m tests.notebooks.running [01 …]`` runs notebooks and stores what they show."""
+"""Notebooks as files, their runs, and their stored outputs. ``python -m tests.notebooks.running [01 …]`` runs
+notebooks and stores what they show."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def code_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def run_notebook(path: Path, folder: Path, times: int = 2) -> subprocess.CompletedProcess[str]:
-    """Run a notebook in one directory, ``cwd``, with another one to write to, ``out``; the last time as Databricks has it. ``outputs.json`` has what it showed."""
+    """Run a notebook in one directory, ``cwd``, with another one to write to, ``out``; the last time as
+    Databricks has it. ``outputs.json`` has what it showed."""
     (folder / "cwd").mkdir(parents=True, exist_ok=True)
     (folder / "out").mkdir(exist_ok=True)
     env = {

@@ -27,13 +27,15 @@ from tests.notebooks.running import (
 from tests.rounds import rounds
 
 TWICE = rounds(("01_quickstart.ipynb",), tuple(path.name for path in NOTEBOOKS))
-"""Notebooks that run both ways; the others run as Databricks has it, unless it is `make campaigns`: most of their time goes to the start of Spark, or of writers that are killed."""
+"""Notebooks that run both ways; the others run as Databricks has it, unless it is `make campaigns`: most of
+their time goes to the start of Spark, or of writers that are killed."""
 
 VARIES = "varies"
 """Tag of cells that show measurements: no two runs show the same."""
 
 PIXELS_OFF_MAX = 0.02
-"""Share of the pixels of a stored picture that may differ from those of a run: letters are drawn a little differently by another version."""
+"""Share of the pixels of a stored picture that may differ from those of a run: letters are drawn a little
+differently by another version."""
 
 
 def test_there_are_notebooks_and_their_names_give_an_order() -> None:
@@ -66,7 +68,8 @@ def test_a_notebook_has_the_form_that_jupyter_asks_for(path: Path) -> None:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 def test_a_notebook_is_plain_python_for_readers_and_its_checks_are_elsewhere(path: Path) -> None:
-    """No magic, so that it runs anywhere, and no assert, which readers would have to read; ``tests/notebooks/checks`` has them."""
+    """No magic, so that it runs anywhere, and no assert, which readers would have to read;
+    ``tests/notebooks/checks`` has them."""
     ids = set()
     for cell in code_cells(read_notebook(path)):
         tree = ast.parse("".join(cell["source"]))  # a magic or a shell command is no Python
@@ -95,7 +98,8 @@ def test_a_notebook_begins_with_what_it_needs(path: Path) -> None:
 @pytest.mark.timeout(SECONDS_MAX + 60)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 def test_a_notebook_runs_twice_and_shows_what_is_stored_in_it(path: Path, tmp_path: Path) -> None:
-    """As "run all" does it twice in the same place, the second time as Databricks has it: the place comes from a widget. It writes nowhere else."""
+    """As "run all" does it twice in the same place, the second time as Databricks has it: the place comes
+    from a widget. It writes nowhere else."""
     times = 2 if path.name in TWICE else 1
     done = run_notebook(path, tmp_path, times)
     assert done.returncode == 0, done.stdout + done.stderr

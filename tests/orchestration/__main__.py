@@ -1,6 +1,7 @@
 """Runs the examples of ``deploy/airflow`` and ``deploy/dbt`` against a log.
 
-Arguments: ``airflow``, ``dbt``; both without one. With ``--if-installable`` one whose packages cannot be installed here is named, and left out.
+Arguments: ``airflow``, ``dbt``; both without one. With ``--if-installable`` one whose packages cannot be
+installed here is named, and left out.
 """
 
 from __future__ import annotations
@@ -127,7 +128,8 @@ def check_airflow(folder: Path) -> None:
 
 
 def check_tries(programs: Path, dags: Path, folder: Path, log: TxnLog) -> None:
-    """Kill tries of a task in their third and second transaction: the next ones process what they left, and nothing twice."""
+    """Kill tries of a task in their third and second transaction: the next ones process what they left, and
+    nothing twice."""
     log.create_topic("tried", TOTALS)
     for call in (3, 2, 0):
         command = [str(one) for one in (programs / "python", "-c", TRY, dags, folder / "log", call)]

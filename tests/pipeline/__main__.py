@@ -1,8 +1,9 @@
-"""`make chaos-pipeline`: producers, a Spark query from topic to topics, a sealer and readers; all but the readers are killed.
+"""`make chaos-pipeline`: producers, a Spark query from topic to topics, a sealer and readers; all but the
+readers are killed.
 
-Spark's processes end by SIGKILL at points that a seed chooses, or by the clock, and drivers are stopped and continued; producers
-and sealers end or stop at requests of their own choice, all the time. Seeds take turns: the order in which the query reads, and
-whether its tasks run in executors of their own.
+Spark's processes end by SIGKILL at points that a seed chooses, or by the clock, and drivers are stopped and
+continued; producers and sealers end or stop at requests of their own choice, all the time. Seeds take turns:
+the order in which the query reads, and whether its tasks run in executors of their own.
 """
 
 from __future__ import annotations

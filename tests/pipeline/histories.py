@@ -1,8 +1,10 @@
-"""Histories of a pipeline: producers → ``orders`` → a Spark query → ``even`` and ``odd``, and everybody is killed.
+"""Histories of a pipeline: producers → ``orders`` → a Spark query → ``even`` and ``odd``, and everybody is
+killed.
 
-Producers and a sealer end at points of their own choice, all the time, and are replaced; readers follow all topics. Meanwhile a
-seed chooses which of Spark's processes is hit next: the Python that follows the log, one of a task, the one that commits, an
-executor, the driver. At the end producers stop, a driver is let through, and everything is held against the oracle.
+Producers and a sealer end at points of their own choice, all the time, and are replaced; readers follow all
+topics. Meanwhile a seed chooses which of Spark's processes is hit next: the Python that follows the log, one
+of a task, the one that commits, an executor, the driver. At the end producers stop, a driver is let through,
+and everything is held against the oracle.
 """
 
 from __future__ import annotations

@@ -128,7 +128,8 @@ def judge_pipeline(
 
 
 def check_ledger(orders: Iterable[Order], ledger: Ledger) -> list[str]:
-    """What producers were told to be committed is there, what they gave up is not, and nothing that nobody sent."""
+    """What producers were told to be committed is there, what they gave up is not, and nothing that nobody
+    sent."""
     there = {row.n for row in orders}
     wrong = {
         "committed, and not there": ledger.committed - there,
@@ -156,7 +157,8 @@ def check_values(orders: Iterable[Order], made: Iterable[Made]) -> list[str]:
 
 
 def check_source_order(orders: Iterable[Order], made: Iterable[Made], order: str) -> list[str]:
-    """In each partition that was written the records of each partition that was read are in the order of the read.
+    """In each partition that was written the records of each partition that was read are in the order of the
+    read.
 
     In the order of commits, besides, all that one entry made visible is in one micro-batch.
     """

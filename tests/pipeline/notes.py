@@ -1,7 +1,8 @@
-"""What tasks of the query hand to the sink, as they note it; and the query's part of the history, made of that.
+"""What tasks of the query hand to the sink, as they note it; and the query's part of the history, made of
+that.
 
-A task cannot know whether its rows are committed. So a micro-batch is one transaction of the query whose outcome is unknown, and
-that sends whatever any attempt of any of its tasks handed on.
+A task cannot know whether its rows are committed. So a micro-batch is one transaction of the query whose
+outcome is unknown, and that sends whatever any attempt of any of its tasks handed on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What a seed chooses for a pipeline: whom to hit next, and where. Pure but for the generator that is handed in."""
+"""What a seed chooses for a pipeline: whom to hit next, and where. Pure but for the generator that is handed
+in."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def master_of(seed: int) -> int:
 
 
 def doom_of(rng: random.Random) -> tuple[int | None, bool]:
-    """Choose at which of its requests that write a process ends, if at all, and whether it stands still instead."""
+    """Choose at which of its requests that write a process ends, if at all, and whether it stands still
+    instead."""
     if rng.random() >= DOOMED:
         return None, False
     return rng.randint(1, REQUESTS_MAX), rng.random() < STOPPED

@@ -1,8 +1,9 @@
-"""Processes beside Spark that are killed and stopped at points of their own choice, and replaced: producers, a sealer.
+"""Processes beside Spark that are killed and stopped at points of their own choice, and replaced: producers,
+a sealer.
 
-They are forked from a process that has imported everything and has no thread. Each is one *incarnation* of a slot; when it
-was killed, the next one takes its place; when it stands still, too, and then it is continued: it has to notice that it was
-replaced.
+They are forked from a process that has imported everything and has no thread. Each is one *incarnation* of a
+slot; when it was killed, the next one takes its place; when it stands still, too, and then it is continued:
+it has to notice that it was replaced.
 """
 
 from __future__ import annotations
@@ -138,7 +139,8 @@ class Outside:
         """The processes that stand still, and their slots."""
         self._thawed: list[_One] = []
         self._late_init: Counter[str] = Counter()
-        """By slot, how many stood still before they had taken their place: continued, each takes it from one successor."""
+        """By slot, how many stood still before they had taken their place: continued, each takes it from one
+        successor."""
         self._looked = 0.0
         self.kills: Counter[str] = Counter()
         self.zombies: Counter[str] = Counter()

@@ -16,7 +16,8 @@ ORDERS_SCHEMA = pa.schema([("n", pa.int64()), ("key", pa.string())])  # n: no tw
 _MADE = pa.schema([("part", pa.int64()), ("at", pa.int64()), ("doubled", pa.int64())])
 _ORIGIN = [field for field in TOPIC_SCHEMA if field.name not in ORDERS_SCHEMA.names]
 SIDE_SCHEMA = pa.schema([*ORDERS_SCHEMA, *_MADE, *_ORIGIN])
-"""``part`` and ``at``: partition and offset of the record in ``orders``; then which attempt of which task made it."""
+"""``part`` and ``at``: partition and offset of the record in ``orders``; then which attempt of which task
+made it."""
 
 ROUTED_SCHEMA = pa.schema([*ORDERS_SCHEMA, *_MADE, ("topic", pa.string()), *_ORIGIN])
 """As rows are handed to the sink."""

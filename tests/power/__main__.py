@@ -1,6 +1,8 @@
-"""`make power-cuts`: the power is cut at every system call of every call that writes; what was told has to stay true.
+"""`make power-cuts`: the power is cut at every system call of every call that writes; what was told has to
+stay true.
 
-Also while the process that goes on after one that was killed, at each of its system calls, answers and works on.
+Also while the process that goes on after one that was killed, at each of its system calls, answers and works
+on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A process that kills itself between the link of an entry and the sync of its directory: run by test_power_cut.py.
+"""A process that kills itself between the link of an entry and the sync of its directory: run by
+test_power_cut.py.
 
 ``dying_process.py <root>`` creates a log, and takes version 1 of an application: it never answers.
 """
@@ -18,7 +19,8 @@ APP = AppRef("power", "job", 1)
 
 
 class Dying(Posix):
-    """The real calls; once armed, the next link is this process's last but for the removal of a temporary name."""
+    """The real calls; once armed, the next link is this process's last but for the removal of a temporary
+    name."""
 
     is_armed = False
     has_linked = False

@@ -282,7 +282,8 @@ KILLED: dict[str, tuple[Callable[[Victim], None], tuple[str, ...]]] = {
 def kill_everywhere(
     name: str, buffer: str, new_machine: Callable[[str], Machine], every: int = 1
 ) -> Iterator[int]:
-    """Kill a process before each ``every``-th system call of what it does; then the next one answers, and the power is cut.
+    """Kill a process before each ``every``-th system call of what it does; then the next one answers, and the
+    power is cut.
 
     Yields the number of the call after each history.
     """

@@ -126,7 +126,8 @@ class Machine:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Cut the power before every system call of the block and after every answer; judge it all at its end."""
+        """Cut the power before every system call of the block and after every answer; judge it all at its
+        end."""
         self._watching = True
         try:
             yield
@@ -178,7 +179,8 @@ class Machine:
         for survivor in self.disk.survivors():
             self._tally.states += 1
             _, wanted = self._found.setdefault(survivor.digest, (survivor, []))
-            # What was told later is told by this tree, too, or it is a problem: only the largest sets are judged.
+            # What was told later is told by this tree, too, or it is a problem: only the largest sets are
+            # judged.
             if not any(self._facts <= facts for facts, _ in wanted):
                 wanted[:] = [(facts, at) for facts, at in wanted if not facts <= self._facts]
                 wanted.append((self._facts, f"{self._name}, cut before {where} (call {self.disk.calls})"))

@@ -1,4 +1,5 @@
-"""Random histories of several topics by real producers, beside a ledger of what each unit wrote and when it committed."""
+"""Random histories of several topics by real producers, beside a ledger of what each unit wrote and when it
+committed."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ class Unit:
 
 
 def any_log(random: Random, store: Any, *, may_be_older: bool = False) -> TxnLog:
-    """Create a log that embeds small transactions or not; if it may be, in some histories one of an older version."""
+    """Create a log that embeds small transactions or not; if it may be, in some histories one of an older
+    version."""
     if may_be_older and random.random() < 0.4:
         return older_log(store)
     return TxnLog.create(store, embedding=random.random() < 0.6)
@@ -64,9 +66,10 @@ def any_log(random: Random, store: Any, *, may_be_older: bool = False) -> TxnLog
 class CutHistory:
     """Writes step by step; :meth:`shown` says what a snapshot at an entry has to show, and nothing else.
 
-    Four transactional producers (two inline, one that is one-shot unless it flushes, one deferred), one idempotent, and
-    bulk appends; transactions are flushed, committed, aborted, prepared, left open, or ended by the next instance. Small ones are embedded in their entries:
-    from the beginning, from some step on, or never.
+    Four transactional producers (two inline, one that is one-shot unless it flushes, one deferred), one
+    idempotent, and bulk appends; transactions are flushed, committed, aborted, prepared, left open, or ended
+    by the next instance. Small ones are embedded in their entries: from the beginning, from some step on, or
+    never.
 
     Parameters
     ----------
@@ -198,7 +201,8 @@ def read_records(log: TxnLog, topic: str, window: CommitWindow) -> Iterator[tupl
 def cut_histories(
     *, examples: int, steps_max: int = 50
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Run a test on ``examples`` random histories, on a third of them in the short round: it gets a Random, the number of steps (5 to ``steps_max``, inclusive), and both arguments of :func:`small_pieces`."""
+    """Run a test on ``examples`` random histories, on a third of them in the short round: it gets a Random,
+    the number of steps (5 to ``steps_max``, inclusive), and both arguments of :func:`small_pieces`."""
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         drawn = given(

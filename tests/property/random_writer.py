@@ -157,7 +157,8 @@ class Writer:
         self.boot_ms = 0
         self.watch = Watch()
         self.watched: list[tuple[int, dict[str, tuple[int, int]]]] = []
-        """What was seen of open transactions: (boot time, producer id and entry that its time counts from)."""
+        """What was seen of open transactions: (boot time, producer id and entry that its time counts from).
+        """
         self.derivations = [OffsetDerivation(self.state)]
 
     def commit(self, commands: list[Command], store_step_ms: int) -> None:
@@ -171,7 +172,8 @@ class Writer:
         self.commit_intents([*waiting.values(), *self.expired(store_step_ms, slot)])
 
     def expired(self, store_step_ms: int, slot: int) -> list[Intent]:
-        """Return the ends of expired transactions that a writer adds to its entry: those that the model calls expired."""
+        """Return the ends of expired transactions that a writer adds to its entry: those that the model calls
+        expired."""
         self.boot_ms += store_step_ms if store_step_ms >= 0 else 20_000  # a store's clock may be set back
         ends = self.watch.expired(self.state, Times(self.store_time_ms, self.boot_ms, self.store_time_ms))
         now = {

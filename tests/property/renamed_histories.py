@@ -1,6 +1,8 @@
-"""Seeded histories of a topic whose columns come, grow, get other names, go, and come again under a name that was free, beside an oracle that keeps rows by place.
+"""Seeded histories of a topic whose columns come, grow, get other names, go, and come again under a name that
+was free, beside an oracle that keeps rows by place.
 
-The oracle knows nothing of files and versions: a row is a dict of place to value, and the topic is a list of (place, name, type).
+The oracle knows nothing of files and versions: a row is a dict of place to value, and the topic is a list of
+(place, name, type).
 """
 
 from __future__ import annotations
@@ -288,7 +290,8 @@ class RenamedLog:
         fresh.close()
 
     def check_snapshots(self) -> int:
-        """Read the snapshots that were opened: each shows the columns and rows of then, or says that a column is gone. Return how many said that."""
+        """Read the snapshots that were opened: each shows the columns and rows of then, or says that a column
+        is gone. Return how many said that."""
         refused = 0
         for snapshot, columns, rows in self.snapshots:
             for some in (columns, [columns[-1]], [columns[0]]):

@@ -42,7 +42,8 @@ def structs(
 def schemas_of(
     scalars: list[pa.DataType], keys: list[pa.DataType], names: st.SearchStrategy[str] = NAMES
 ) -> st.SearchStrategy[pa.Schema]:
-    """Return schemas whose columns, and parts of them, have these types and names, and whose maps have these keys."""
+    """Return schemas whose columns, and parts of them, have these types and names, and whose maps have these
+    keys."""
     types = st.recursive(
         st.sampled_from(scalars),
         lambda inner: st.one_of(

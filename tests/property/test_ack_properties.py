@@ -193,7 +193,8 @@ def test_a_million_acknowledgements_in_a_moving_window_stay_a_few_ranges() -> No
     key = TopicPartition(TOPIC, 0)
     grown = replace(log.state.partition(key), log_end=count)
     state = replace(log.state, partitions={**log.state.partitions, key: grown})
-    # Consumers take records in order, and are done with them in any order, but none lags behind by more than the window.
+    # Consumers take records in order, and are done with them in any order, but none lags behind by more than
+    # the window.
     order = np.argsort(np.arange(count) + np.random.default_rng(7).integers(0, window, count), kind="stable")
     ranges = size = 0
     for entries, start in enumerate(range(0, count, most), 1):

@@ -1,4 +1,5 @@
-"""Reading random histories in the order of commits while they grow: every committed record once, no transaction in two."""
+"""Reading random histories in the order of commits while they grow: every committed record once, no
+transaction in two."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ Floors = dict[str, tuple[int, ...]]
 
 
 def cells(window: CommitWindow) -> dict[int, list[Cell]]:
-    """Return what a window reads of each partition, record by record in its order; partitions with nothing are missing."""
+    """Return what a window reads of each partition, record by record in its order; partitions with nothing
+    are missing."""
     found: dict[int, list[Cell]] = {}
     for part in window.partitions:
         rows = part.rows
@@ -183,7 +185,8 @@ def check(log: TxnLog, history: CutHistory, walk: Walk) -> None:
 
 
 def check_replays(log: TxnLog, walk: Walk, random: Random) -> None:
-    """Any window gives the same again: on a later state, from a process without anything kept, without floors."""
+    """Any window gives the same again: on a later state, from a process without anything kept, without
+    floors."""
     for step in random.sample(walk.steps, min(5, len(walk.steps))):
         for floors in (step.floors, {}):
             again = Step(step.since, step.tip, None, None, step.until, floors=floors)
@@ -208,7 +211,8 @@ def check_backlog(log: TxnLog, walk: Walk, random: Random) -> None:
 def test_windows_that_follow_each_other_show_each_committed_record_once(
     random: Random, steps: int, listed_rows: int, batches_max: int
 ) -> None:
-    """While topics grow, transactions of all buffers are open, segments of any size are sealed, and readers start anew."""
+    """While topics grow, transactions of all buffers are open, segments of any size are sealed, and readers
+    start anew."""
     with small_pieces(listed_rows, batches_max):
         store = MemoryStore()
         log = any_log(random, store, may_be_older=True)

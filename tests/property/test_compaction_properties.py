@@ -1,4 +1,5 @@
-"""Random histories that are compacted and trimmed while they grow: committed readers see what they saw before, whatever they ask for."""
+"""Random histories that are compacted and trimmed while they grow: committed readers see what they saw
+before, whatever they ask for."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ class Compactor(Trimmer):
     """Compacts a history beside its trims, and holds every way to read it against what was there before."""
 
     def compact(self) -> None:
-        """Compact some of the log: nothing that committed readers see changes, and a second time nothing is left to do."""
+        """Compact some of the log: nothing that committed readers see changes, and a second time nothing is
+        left to do."""
         before = self.seen(self.log)
         topic = self.random.choice([None, *TOPICS])
         target = self.random.choice([1, 300, 2_000, 10**6])
@@ -110,7 +112,8 @@ def rows_of(reader: Any) -> list[Record]:
 def test_committed_readers_see_after_a_compaction_what_they_saw_before(
     random: Random, steps: int, listed_rows: int, batches_max: int
 ) -> None:
-    """While transactions of all buffers are open, segments of any size are sealed and listed, and logs are opened anew."""
+    """While transactions of all buffers are open, segments of any size are sealed and listed, and logs are
+    opened anew."""
     with small_pieces(listed_rows, batches_max):
         store = MemoryStore()
         log = any_log(random, store)

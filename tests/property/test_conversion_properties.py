@@ -1,4 +1,5 @@
-"""Schemas of topics go to other systems and come back, and the other systems' own readers take them, and the rows."""
+"""Schemas of topics go to other systems and come back, and the other systems' own readers take them, and the
+rows."""
 
 from __future__ import annotations
 

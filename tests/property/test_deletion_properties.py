@@ -1,4 +1,5 @@
-"""Random histories whose topics are deleted, made again and shortened by retention while transactions are open: what is left is what the ledger says."""
+"""Random histories whose topics are deleted, made again and shortened by retention while transactions are
+open: what is left is what the ledger says."""
 
 from __future__ import annotations
 
@@ -165,7 +166,8 @@ class Deleter:
 def test_what_is_deleted_is_gone_and_the_rest_stays_as_it_was(
     random: Random, steps: int, listed_rows: int, batches_max: int
 ) -> None:
-    """While transactions of all buffers are open, segments of any size are sealed and listed, and logs are opened anew."""
+    """While transactions of all buffers are open, segments of any size are sealed and listed, and logs are
+    opened anew."""
     with small_pieces(listed_rows, batches_max):
         store = MemoryStore()
         log = any_log(random, store)

@@ -1,4 +1,5 @@
-"""Canonical JSON: sorted by code point, no spaces, UTF-8; the same bytes as Python's own encoder, which has written it before."""
+"""Canonical JSON: sorted by code point, no spaces, UTF-8; the same bytes as Python's own encoder, which has
+written it before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Random histories with erasures against an oracle: what must go is in no object of the root, and nothing else is lost."""
+"""Random histories with erasures against an oracle: what must go is in no object of the root, and nothing
+else is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A topic that grows in any way reads as a list of records would: nulls before a column came, values unchanged."""
+"""A topic that grows in any way reads as a list of records would: nulls before a column came, values
+unchanged."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ steps = st.lists(
     min_size=3,
     max_size=25,
 )
-"""What happens to a log: sends, ends of transactions, and changes by the producer's process or by another one."""
+"""What happens to a log: sends, ends of transactions, and changes by the producer's process or by another
+one."""
 
 
 class Model:
@@ -75,7 +77,8 @@ def test_any_way_of_growing_reads_as_a_list_of_records(path: Any, buffer: str, b
         if what == "send":
             for _ in range(value):
                 number += 1
-                # The largest values of each width that the sender knows; columns may be left out once they were added.
+                # The largest values of each width that the sender knows; columns may be left out once they
+                # were added.
                 known = {field.name: str(field.type) for field in mine.state.topic("t").schema.arrow_schema}
                 row = {name: 2 ** (WIDTHS[kind] - 1) - number for name, kind in known.items()}
                 row["k"] = number % 4

@@ -1,4 +1,5 @@
-"""Random producers without transactional ids, and random expiries: nothing is taken twice, nobody living is forgotten."""
+"""Random producers without transactional ids, and random expiries: nothing is taken twice, nobody living is
+forgotten."""
 
 from __future__ import annotations
 

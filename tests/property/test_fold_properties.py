@@ -19,7 +19,8 @@ histories = st.tuples(
     st.sets(st.integers(0, HISTORY_GROUPS_MAX), max_size=3),
     st.lists(st.one_of(st.integers(-1_000, 5_000), st.just(30_000)), min_size=1, max_size=5),
 )
-"""Groups of commands, before which of them the log is reopened from a snapshot, and steps of the store's time."""
+"""Groups of commands, before which of them the log is reopened from a snapshot, and steps of the store's
+time."""
 
 
 @settings(max_examples=rounds(35, 1_000), suppress_health_check=[HealthCheck.too_slow])

@@ -1,4 +1,5 @@
-"""Random histories that are compacted by key while they grow: at every moment readers have the latest record of each key, and nothing else than what was written."""
+"""Random histories that are compacted by key while they grow: at every moment readers have the latest record
+of each key, and nothing else than what was written."""
 
 from __future__ import annotations
 
@@ -250,7 +251,8 @@ def rows_of(reader: Any) -> list[Row]:
 def test_each_key_has_its_latest_record_whatever_is_compacted(
     random: Random, steps: int, listed_rows: int, batches_max: int, slots: int, retention_ms: int
 ) -> None:
-    """While transactions are open, segments and lists of any size are sealed, the map has room for one key or for all, and logs are opened anew."""
+    """While transactions are open, segments and lists of any size are sealed, the map has room for one key or
+    for all, and logs are opened anew."""
     with small_pieces(listed_rows, batches_max), pytest.MonkeyPatch.context() as patch:
         patch.setattr(cleaning, "MAP_BYTES", slots * SLOT_BYTES)
         table = Table(random, retention_ms)

@@ -1,7 +1,8 @@
-"""The hash of rows, held against its definition in the specification: value by value, in whole numbers of Python.
+"""The hash of rows, held against its definition in the specification: value by value, in whole numbers of
+Python.
 
-What Arrow is free to do with a value must not show: offsets of 32 and 64 bits, views, dictionaries, run-ends, slices, what lies under
-nulls, narrower numbers, chunks.
+What Arrow is free to do with a value must not show: offsets of 32 and 64 bits, views, dictionaries, run-ends,
+slices, what lies under nulls, narrower numbers, chunks.
 """
 
 from __future__ import annotations

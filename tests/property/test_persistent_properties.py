@@ -1,4 +1,5 @@
-"""Persistent mappings, sets and tables against dicts, sets and lists; no version that somebody holds ever changes."""
+"""Persistent mappings, sets and tables against dicts, sets and lists; no version that somebody holds ever
+changes."""
 
 from __future__ import annotations
 

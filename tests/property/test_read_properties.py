@@ -381,7 +381,8 @@ def _check(store: MemoryStore, asked: Asked, batch_rows_max: int) -> None:
 def test_every_read_gives_exactly_the_records_of_the_model(
     random: Random, steps: int, batch_rows_max: int, listed_rows: int
 ) -> None:
-    """Also reads that were planned long before they run, plans of a log that was just opened, sealed segments."""
+    """Also reads that were planned long before they run, plans of a log that was just opened, sealed
+    segments."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("txnformat.protocol.sealing.LISTED_ROWS", listed_rows)
         patch.setattr("txnformat.protocol.segment_lists.LEAF_BYTES", 1_500)

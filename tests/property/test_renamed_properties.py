@@ -1,4 +1,5 @@
-"""A topic whose columns are renamed, dropped and added again reads as rows by place do, in every reader and at any time."""
+"""A topic whose columns are renamed, dropped and added again reads as rows by place do, in every reader and
+at any time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Any schema and any rows that fit it survive the way through metadata and segment files; any damage is found."""
+"""Any schema and any rows that fit it survive the way through metadata and segment files; any damage is
+found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Snapshot reads of random histories: at every entry each transaction is there whole, over all topics, or not at all."""
+"""Snapshot reads of random histories: at every entry each transaction is there whole, over all topics, or not
+at all."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ def check_all_cuts(log: TxnLog, history: CutHistory) -> None:
 def test_every_cut_shows_exactly_the_transactions_that_were_committed_by_then(
     random: Random, steps: int, listed_rows: int
 ) -> None:
-    """Before and after everything is sealed, in the process that wrote and in one that opens the log; and by time."""
+    """Before and after everything is sealed, in the process that wrote and in one that opens the log; and by
+    time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("txnformat.protocol.sealing.LISTED_ROWS", listed_rows)
         patch.setattr("txnformat.protocol.segment_lists.LEAF_BYTES", 1_500)

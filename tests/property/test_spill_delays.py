@@ -1,4 +1,5 @@
-"""The seal waits for at most one spill of a partition, which it may not cut, and only until the transactions that began in that spill have ended."""
+"""The seal waits for at most one spill of a partition, which it may not cut, and only until the transactions
+that began in that spill have ended."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ STEPS = 60
 
 
 class Overlapping:
-    """A partition whose transactions overlap: at no time is none of them open. It is sealed and spilled as far as possible, at random times."""
+    """A partition whose transactions overlap: at no time is none of them open. It is sealed and spilled as
+    far as possible, at random times."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -170,7 +172,8 @@ def test_histories_meet_spills_that_wait() -> None:
 
 
 def test_what_stays_unsealed_does_not_grow_with_a_chain_of_transactions() -> None:
-    """Each transaction begins before the one before it ends, for ever: what waits is what two transactions lasted, not what the chain did."""
+    """Each transaction begins before the one before it ends, for ever: what waits is what two transactions
+    lasted, not what the chain did."""
     waits: list[int] = []
     for spills in (False, True):
         world = Overlapping(Random(1))

@@ -1,4 +1,5 @@
-"""Random histories whose open transactions are spilled behind: every reader finds what it finds without spills, and seals are the same."""
+"""Random histories whose open transactions are spilled behind: every reader finds what it finds without
+spills, and seals are the same."""
 
 from __future__ import annotations
 
@@ -232,7 +233,8 @@ def eager(batches_max: int) -> Iterator[None]:
 def test_what_is_spilled_reads_as_if_it_were_not(
     random: Random, steps: int, listed_rows: int, batches_max: int
 ) -> None:
-    """While transactions of all buffers are open, prepared and ended, and whatever can be sealed or spilled is, at random moments."""
+    """While transactions of all buffers are open, prepared and ended, and whatever can be sealed or spilled
+    is, at random moments."""
     with small_pieces(listed_rows, batches_max), eager(batches_max):
         store = MemoryStore()
         log = any_log(random, store)

@@ -1,4 +1,5 @@
-"""Streams over random histories: micro-batches that follow each other give what the batch read gives, each record once."""
+"""Streams over random histories: micro-batches that follow each other give what the batch read gives, each
+record once."""
 
 from __future__ import annotations
 
@@ -112,7 +113,8 @@ LIMITS: list[dict[str, Any]] = [
 def test_micro_batches_one_after_another_are_the_batch_read(
     order: str, random: Random, steps: int, limits: dict[str, Any], choice: dict[str, str]
 ) -> None:
-    """While transactions of all kinds are open, commit and abort, segments are sealed, partitions come, and queries are killed."""
+    """While transactions of all kinds are open, commit and abort, segments are sealed, partitions come, and
+    queries are killed."""
     log = any_log(random, MemoryStore(), may_be_older=True)
     history = CutHistory(random, log, grows=True)
     query = Query(random, log, order, limits, choice)

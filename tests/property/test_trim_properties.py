@@ -1,4 +1,5 @@
-"""Random histories whose oldest records are removed while they grow: readers see the rest, as it was, and are told what is gone."""
+"""Random histories whose oldest records are removed while they grow: readers see the rest, as it was, and are
+told what is gone."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from txnlog import TxnLog
 def test_what_is_removed_is_gone_and_the_rest_stays_as_it_was(
     random: Random, steps: int, listed_rows: int, batches_max: int
 ) -> None:
-    """While transactions of all buffers are open, segments of any size are sealed and listed, and logs are opened anew."""
+    """While transactions of all buffers are open, segments of any size are sealed and listed, and logs are
+    opened anew."""
     with small_pieces(listed_rows, batches_max):
         store = MemoryStore()
         log = any_log(random, store)

@@ -1,7 +1,9 @@
-"""Random histories with writers, some of them away for long, snapshots, truncations and openers: a log is what its untouched twin is.
+"""Random histories with writers, some of them away for long, snapshots, truncations and openers: a log is
+what its untouched twin is.
 
-The oracle is a second store that gets every object of the first, and of which nothing is ever deleted. It also judges each deletion of an entry by
-the rules of the specification (section 5.18), from its own record of what was created when.
+The oracle is a second store that gets every object of the first, and of which nothing is ever deleted. It
+also judges each deletion of an entry by the rules of the specification (section 5.18), from its own record of
+what was created when.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Random histories with uploads that fail, aborts, trims and vacuums: no record is ever lost, and in the end nothing is left that no state names."""
+"""Random histories with uploads that fail, aborts, trims and vacuums: no record is ever lost, and in the end
+nothing is left that no state names."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ FOREIGN = ("notes.txt", "orders/data/part-0.parquet", "_txnlog/other", "orders-0
 
 
 class Patient(CutHistory):
-    """A history whose producers give up a transaction when it has waited too long between an upload and its commit."""
+    """A history whose producers give up a transaction when it has waited too long between an upload and its
+    commit."""
 
     def _transact(self, what: str, number: int) -> None:
         try:
@@ -148,7 +150,8 @@ class Vacuums:
 def test_no_record_is_lost_and_nothing_stays_that_no_state_names(
     random: Random, steps: int, listed_rows: int, batches_max: int
 ) -> None:
-    """While transactions of all buffers are open, segments of any size are sealed and listed, and records are removed."""
+    """While transactions of all buffers are open, segments of any size are sealed and listed, and records are
+    removed."""
     with small_pieces(listed_rows, batches_max):
         clock = ManualClock()
         store = MemoryStore(clock)

@@ -76,7 +76,8 @@ def _history(steps: Sequence[Step]) -> History:
     return History(batches, offset, last_stable_offset(0, offset, open_first_offsets.values()))
 
 
-# Without ends for all, some transaction stays open early on, and hardly anything is decided: mostly, all are ended.
+# Without ends for all, some transaction stays open early on, and hardly anything is decided: mostly, all are
+# ended.
 ENDINGS: st.SearchStrategy[list[Step]] = st.permutations(
     [
         Step(producer, 1, True, outcome)

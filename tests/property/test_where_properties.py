@@ -1,7 +1,8 @@
 """Conditions, held against DuckDB: the same rows, whatever was pruned on the way to them.
 
-DuckDB compares as Spark does: three-valued logic, NaN equal to itself and above everything, text by its bytes. The one
-difference, floats of 32 bits against decimal literals, is spelled out for it as Spark does it: both as doubles.
+DuckDB compares as Spark does: three-valued logic, NaN equal to itself and above everything, text by its
+bytes. The one difference, floats of 32 bits against decimal literals, is spelled out for it as Spark does it:
+both as doubles.
 """
 
 from __future__ import annotations

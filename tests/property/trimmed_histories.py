@@ -1,4 +1,5 @@
-"""A history whose oldest records are removed while it grows, and everything that can be read of it held against what was there."""
+"""A history whose oldest records are removed while it grows, and everything that can be read of it held
+against what was there."""
 
 from __future__ import annotations
 

@@ -41,7 +41,8 @@ class Need(StrEnum):
     """With the condition that the key is free."""
     REPLACE = "replace"
     PARTS = "parts"
-    """An upload in parts: its beginning, its parts, and its end with the condition where the store has one."""
+    """An upload in parts: its beginning, its parts, and its end with the condition where the store has one.
+    """
     DELETE = "delete"
     LIST_UPLOADS = "list-uploads"
     END_UPLOAD = "end-upload"
@@ -119,7 +120,8 @@ def _rows(count: int) -> pa.Table:
 
 
 def _write(log: TxnLog, embedding: bool) -> None:
-    """Do what writers do: topics, records of every size, transactions of each kind, groups, subscriptions, and what is due behind an answer."""
+    """Do what writers do: topics, records of every size, transactions of each kind, groups, subscriptions,
+    and what is due behind an answer."""
     assert all(check.ok for check in probe_store(log.store, SystemIds()))
     log.create_topic("t", ROWS, partitions=2, key_columns=["k"])
     log.create_topic("u", ROWS, settings={"embed": "false"} if embedding else None)
@@ -175,7 +177,8 @@ def _read(log: TxnLog) -> None:
 
 @cache
 def clients_work() -> Mapping[str, frozenset[Asked]]:
-    """Return what readers and writers ask, of a far log that embeds (as clouds are far) and of a near one that does not."""
+    """Return what readers and writers ask, of a far log that embeds (as clouds are far) and of a near one
+    that does not."""
     asked: dict[str, frozenset[Asked]] = {"reader": frozenset(), "writer": frozenset()}
     for embedding in (True, False):
         inner = MemoryStore(ManualClock(), f"embeds-{embedding}")

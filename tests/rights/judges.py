@@ -2,12 +2,15 @@
 
 Each judge knows the part of its cloud's language that the templates use, and refuses all else. The documents:
 
-* Amazon S3: "Actions, resources, and condition keys" and "Enforce conditional writes on Amazon S3 buckets". A PutObject has the key
-  ``s3:if-none-match`` if it has the header, and ``s3:ObjectCreationOperation``, which is false for the parts of an upload. A key that is missing
-  answers 404 to those that may list its name, else 403.
-* Azure: "Permissions for calling data operations" (Put Blob: ``blobs/write``, or ``blobs/add/action`` for a new blob; Put Block and Put Block List:
-  ``blobs/write``), "Actions and attributes for Azure role assignment conditions for Azure Blob Storage".
-* Google: "IAM permissions for XML methods" (an upload that replaces an object needs ``storage.objects.delete`` as well), "IAM Conditions".
+* Amazon S3: "Actions, resources, and condition keys" and "Enforce conditional writes on Amazon S3 buckets". A
+  PutObject has the key ``s3:if-none-match`` if it has the header, and ``s3:ObjectCreationOperation``, which
+  is false for the parts of an upload. A key that is missing answers 404 to those that may list its name, else
+  403.
+* Azure: "Permissions for calling data operations" (Put Blob: ``blobs/write``, or ``blobs/add/action`` for a
+  new blob; Put Block and Put Block List: ``blobs/write``), "Actions and attributes for Azure role assignment
+  conditions for Azure Blob Storage".
+* Google: "IAM permissions for XML methods" (an upload that replaces an object needs
+  ``storage.objects.delete`` as well), "IAM Conditions".
 """
 
 from __future__ import annotations

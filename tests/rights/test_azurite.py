@@ -1,7 +1,7 @@
 """Roles on Azurite: it judges shared access signatures, and knows neither role definitions nor conditions.
 
-A signature that creates and does not write is the writer's right on the chain: with it, as with ``blobs/add/action`` alone, a taken name is refused for lack of
-a right, and not because it is taken.
+A signature that creates and does not write is the writer's right on the chain: with it, as with
+``blobs/add/action`` alone, a taken name is refused for lack of a right, and not because it is taken.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The policies of deploy/rights/aws: what each lets its owner do, and what it does not, with real clients against a real server.
+"""The policies of deploy/rights/aws: what each lets its owner do, and what it does not, with real clients
+against a real server.
 
-moto's IAM judges actions and resources of every signed request. It knows none of the keys of conditions that the templates use, so it gets the policies without
-conditions, and a proxy in front of it judges each request as it is on the wire by the whole policy (:mod:`tests.rights.judges`): one that the policy does not allow is
+moto's IAM judges actions and resources of every signed request. It knows none of the keys of conditions that
+the templates use, so it gets the policies without conditions, and a proxy in front of it judges each request
+as it is on the wire by the whole policy (:mod:`tests.rights.judges`): one that the policy does not allow is
 answered with 403, and never arrives.
 """
 
@@ -93,7 +95,8 @@ class Gate:
 
 
 def _unconditional(policy: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a policy as moto can judge it: more is allowed, and what is denied under a condition is not denied."""
+    """Return a policy as moto can judge it: more is allowed, and what is denied under a condition is not
+    denied."""
     statements = [one for one in policy["Statement"] if one["Effect"] == "Allow" or "Condition" not in one]
     return {
         **policy,

@@ -1,4 +1,5 @@
-"""The templates of deploy/rights: what every role's work asks is allowed, nothing more is given than it asks, and the page says what a role can do."""
+"""The templates of deploy/rights: what every role's work asks is allowed, nothing more is given than it asks,
+and the page says what a role can do."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The commit log under seeded histories with faults: invariants after every step, and every answer true.
 
-A failing seed is replayed with ``python -m txnlog_testing.replay SEED``. `make simulate` runs more histories than `make test`.
+A failing seed is replayed with ``python -m txnlog_testing.replay SEED``. `make simulate` runs more histories
+than `make test`.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ from txnlog_testing.simulator.simulator import (
 ROOT = Path(__file__).resolve().parents[2]
 IS_LONG = "TXNLOG_CHUNKS" in os.environ
 CHUNKS = int(os.environ.get("TXNLOG_CHUNKS", "1"))
-"""Chunks of histories, which processes of the test run share: `make simulate CHUNKS=` runs as many as it is told."""
+"""Chunks of histories, which processes of the test run share: `make simulate CHUNKS=` runs as many as it is
+told."""
 HISTORIES = 450 if IS_LONG else 80
 """Histories of a chunk. 450 are enough to meet everything in REQUIRED_HITS, with room to spare."""
 MISSED_MAX = 0 if IS_LONG else 12
-"""How much of REQUIRED_HITS the short chunk of `make test` may miss: some of it happens in one history of a hundred."""
+"""How much of REQUIRED_HITS the short chunk of `make test` may miss: some of it happens in one history of a
+hundred."""
 
 pytestmark = pytest.mark.simulation
 

@@ -1,6 +1,8 @@
-"""Broken rules of subscriptions are found: each mutant here changes one rule of the core, and some history must notice.
+"""Broken rules of subscriptions are found: each mutant here changes one rule of the core, and some history
+must notice.
 
-As in :mod:`tests.simulation.test_simulator_finds_broken_rules`; the seeds are those of histories with subscriptions.
+As in :mod:`tests.simulation.test_simulator_finds_broken_rules`; the seeds are those of histories with
+subscriptions.
 """
 
 from __future__ import annotations

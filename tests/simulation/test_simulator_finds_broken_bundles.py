@@ -1,6 +1,7 @@
 """Broken rules of payload bundles are found. Some history must notice each.
 
-As in :mod:`tests.simulation.test_simulator_finds_broken_rules`; the seeds are those of histories that have such bundles.
+As in :mod:`tests.simulation.test_simulator_finds_broken_rules`; the seeds are those of histories that have
+such bundles.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Broken rules of consumer groups are found: each mutant here changes one rule of the core, and some history must notice.
+"""Broken rules of consumer groups are found: each mutant here changes one rule of the core, and some history
+must notice.
 
 As in :mod:`tests.simulation.test_simulator_finds_broken_rules`; the seeds are those of histories with groups.
 """

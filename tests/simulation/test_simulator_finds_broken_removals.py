@@ -1,6 +1,8 @@
-"""Broken rules of removals and spills are found: each mutant here changes one rule of the core, and some history must notice.
+"""Broken rules of removals and spills are found: each mutant here changes one rule of the core, and some
+history must notice.
 
-As in :mod:`tests.simulation.test_simulator_finds_broken_rules`; the seeds are those of histories with removals.
+As in :mod:`tests.simulation.test_simulator_finds_broken_rules`; the seeds are those of histories with
+removals.
 """
 
 from __future__ import annotations

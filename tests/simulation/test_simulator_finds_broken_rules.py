@@ -1,7 +1,9 @@
-"""Broken rules of transactions are found: each mutant here changes one rule of the core, and some history must notice.
+"""Broken rules of transactions are found: each mutant here changes one rule of the core, and some history
+must notice.
 
-What is changed is the rule itself, for every process alike: where writers and readers would agree on something wrong, only
-the judges of the simulator can tell. The seeds are those of histories with many transactions.
+What is changed is the rule itself, for every process alike: where writers and readers would agree on
+something wrong, only the judges of the simulator can tell. The seeds are those of histories with many
+transactions.
 """
 
 from __future__ import annotations

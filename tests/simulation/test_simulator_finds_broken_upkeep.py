@@ -1,6 +1,8 @@
-"""Broken rules of upkeep are found: key compaction, erasures and their certificates, the vacuum, truncation. Some history must notice each.
+"""Broken rules of upkeep are found: key compaction, erasures and their certificates, the vacuum, truncation.
+Some history must notice each.
 
-As in :mod:`tests.simulation.test_simulator_finds_broken_rules`; the seeds are those of histories in which the product looks after the log.
+As in :mod:`tests.simulation.test_simulator_finds_broken_rules`; the seeds are those of histories in which the
+product looks after the log.
 """
 
 from __future__ import annotations
@@ -115,7 +117,8 @@ def a_certificate_does_not_look_for_old_objects(patch: Patch) -> None:
 
 
 def a_compactor_names_a_file_of_which_a_part_is_gone(patch: Patch) -> None:
-    """The defect of a partial ``replace``: the file of a compactor that was overtaken is named for the parts that are left."""
+    """The defect of a partial ``replace``: the file of a compactor that was overtaken is named for the parts
+    that are left."""
     original = compaction._Topic._replace
 
     def replaced(self: Any, state: LogState, topic: Any, sources: Any, found: Any, cleaned: Any = ()) -> bool:
@@ -135,7 +138,8 @@ def a_compactor_names_a_file_of_which_a_part_is_gone(patch: Patch) -> None:
 
 
 def what_is_written_anew_is_born_now(patch: Patch) -> None:
-    """The ``born`` of a compacted file says when it is named, not when its records were read: an orphan is above the floor of the erasure's vacuum."""
+    """The ``born`` of a compacted file says when it is named, not when its records were read: an orphan is
+    above the floor of the erasure's vacuum."""
     original = compaction._Topic._write_here
 
     def write(self: Any, state: LogState, topic: Any, groups: Any) -> Any:

@@ -1,7 +1,7 @@
 """Broken protocols are found: each mutant here breaks one rule, and some history must notice.
 
-A mutant is the real step with its effects, its view or its answers tampered with, so that it stays in step with the
-code. The seeds are fixed; if a change of the simulator moves what they meet, widen the range.
+A mutant is the real step with its effects, its view or its answers tampered with, so that it stays in step
+with the code. The seeds are fixed; if a change of the simulator moves what they meet, widen the range.
 """
 
 from __future__ import annotations

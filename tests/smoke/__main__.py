@@ -1,7 +1,7 @@
 """Tries every feature with the pyspark of this interpreter: ``python -m tests.smoke classic|connect``.
 
-Prints one JSON object: versions, and for each feature "yes" or what went wrong. The source is registered by nobody:
-Spark has to find it.
+Prints one JSON object: versions, and for each feature "yes" or what went wrong. The source is registered by
+nobody: Spark has to find it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Reads published tables with Delta on Spark, and tries every write: ``python delta_spark.py``, with an order on standard input. For an interpreter with an older pyspark, without txnlog."""
+"""Reads published tables with Delta on Spark, and tries every write: ``python delta_spark.py``, with an order
+on standard input. For an interpreter with an older pyspark, without txnlog."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def main() -> None:
 
 
 def attacks(spark: SparkSession, path: str, checkpoint: str) -> dict[str, Callable[[], Any]]:
-    """Return what a program of Delta can try on the table in a directory. ``checkpoint``: a directory for a stream."""
+    """Return what a program of Delta can try on the table in a directory. ``checkpoint``: a directory for a
+    stream."""
     place = f"delta.`{path}`"
 
     def frame() -> Any:

@@ -1,6 +1,8 @@
-"""Published tables in Delta on Spark: equal to snapshot reads of the log; every write of Delta is refused or harmless, and changes no byte of an object.
+"""Published tables in Delta on Spark: equal to snapshot reads of the log; every write of Delta is refused or
+harmless, and changes no byte of an object.
 
-``python -m tests.smoke.delta_tables`` (``make delta-tables``). It fetches Delta's jars from Maven Central, and runs with the newest pyspark that these know, in an environment of its own.
+``python -m tests.smoke.delta_tables`` (``make delta-tables``). It fetches Delta's jars from Maven Central,
+and runs with the newest pyspark that these know, in an environment of its own.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ OTHERWISE = {
     "`ALTER TABLE … DROP FEATURE`": "DELTA_FEATURE_DROP_UNSUPPORTED_CLIENT_FEATURE",
     "`DROP TABLE` of a catalog": "done",
 }
-"""Operations that end otherwise, with their outcome. A table that was registered by its path is not deleted with its name."""
+"""Operations that end otherwise, with their outcome. A table that was registered by its path is not deleted
+with its name."""
 
 
 def objects(log: TxnLog) -> dict[str, str]:
@@ -57,7 +60,8 @@ def objects(log: TxnLog) -> dict[str, str]:
 
 
 def check_untouched(log: TxnLog, before: Mapping[str, str]) -> list[str]:
-    """Raise AssertionError unless all objects of a log are what they were; return the keys of new ones, which a refused write leaves behind."""
+    """Raise AssertionError unless all objects of a log are what they were; return the keys of new ones, which
+    a refused write leaves behind."""
     after = objects(log)
     changed = [key for key, digest in before.items() if after.get(key) != digest]
     assert not changed, changed
@@ -65,7 +69,8 @@ def check_untouched(log: TxnLog, before: Mapping[str, str]) -> list[str]:
 
 
 def run(order: Mapping[str, Any], folder: Path) -> dict[str, str]:
-    """Return the outcomes of the writes, after all tables were read. ``order``: the tables to read, and the one to write to."""
+    """Return the outcomes of the writes, after all tables were read. ``order``: the tables to read, and the
+    one to write to."""
     clean = {
         name: value
         for name, value in os.environ.items()
@@ -95,7 +100,8 @@ def check_refused(outcomes: Mapping[str, str]) -> None:
 
 
 def attacked(log: TxnLog, table: ViewTable, folder: Path) -> dict[str, str]:
-    """Return the outcomes of the writes of Delta on Spark to a table: all are refused or harmless, and every object of the log is what it was."""
+    """Return the outcomes of the writes of Delta on Spark to a table: all are refused or harmless, and every
+    object of the log is what it was."""
     before = objects(log)
     outcomes = run({"tables": [], "attacked": path_of(table)}, folder)
     check_untouched(log, before)

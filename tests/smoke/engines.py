@@ -1,7 +1,9 @@
-"""Every engine that reads published tables, held against snapshot reads of the log: ``python -m tests.smoke.engines`` (``make engines``) writes the table of docs/engines.md.
+"""Every engine that reads published tables, held against snapshot reads of the log: ``python -m
+tests.smoke.engines`` (``make engines``) writes the table of docs/engines.md.
 
-Each kind of topic is published as Delta and as Iceberg. Engines in the development environment read in this process; DuckDB's extensions and the pysparks that the jars know have
-environments of their own. Names of engines as arguments run these alone, and write nothing.
+Each kind of topic is published as Delta and as Iceberg. Engines in the development environment read in this
+process; DuckDB's extensions and the pysparks that the jars know have environments of their own. Names of
+engines as arguments run these alone, and write nothing.
 """
 
 from __future__ import annotations
@@ -112,7 +114,8 @@ class Engine(NamedTuple):
 
 
 def checksums(table: pa.Table) -> dict[str, str]:
-    """Return a checksum of each column, whatever the order of the rows is, and of the rows as wholes, ``*``: equal for every NaN, different for 0.0 and -0.0."""
+    """Return a checksum of each column, whatever the order of the rows is, and of the rows as wholes, ``*``:
+    equal for every NaN, different for 0.0 and -0.0."""
     columns = {
         name: column.to_pylist(maps_as_pydicts="lossy")
         for name, column in zip(table.column_names, table.columns, strict=True)

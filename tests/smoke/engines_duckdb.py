@@ -1,4 +1,5 @@
-"""Reads published tables with DuckDB's extensions: ``python engines_duckdb.py``, with an order on standard input. For an interpreter with the extensions' packages, without txnlog."""
+"""Reads published tables with DuckDB's extensions: ``python engines_duckdb.py``, with an order on standard
+input. For an interpreter with the extensions' packages, without txnlog."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def extension(name: str) -> Path:
 
 
 def main() -> None:
-    """Write what each table has as Parquet; print the number of rows of each, or the error, and how many records pass each filter: filtered, and judged one by one."""
+    """Write what each table has as Parquet; print the number of rows of each, or the error, and how many
+    records pass each filter: filtered, and judged one by one."""
     order = json.load(sys.stdin)
     connection = duckdb.connect()
     for name in order["extensions"]:

@@ -1,4 +1,5 @@
-"""Reads published tables with Spark, and tries Iceberg's writes: ``python engines_spark.py``, with an order on standard input. For an interpreter with a pyspark that the jars know, without txnlog."""
+"""Reads published tables with Spark, and tries Iceberg's writes: ``python engines_spark.py``, with an order
+on standard input. For an interpreter with a pyspark that the jars know, without txnlog."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def outcome(act: Callable[[], Any]) -> str:
 
 
 def main() -> None:
-    """Write what each table has as Parquet; print the number of rows of each, or the error, the outcome of each write, and how many records pass each filter: filtered, and judged one by one."""
+    """Write what each table has as Parquet; print the number of rows of each, or the error, the outcome of
+    each write, and how many records pass each filter: filtered, and judged one by one."""
     order = json.load(sys.stdin)
     builder = SparkSession.builder.master("local[2]")
     for name, value in order["settings"].items():

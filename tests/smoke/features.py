@@ -1,7 +1,9 @@
-"""What the Spark source does, one small program for each feature: run with every supported version of pyspark.
+"""What the Spark source does, one small program for each feature: run with every supported version of
+pyspark.
 
-The full tests run with the pinned version only. These say which versions a feature works with: ``make versions``
-writes docs/internals/versions.md from their runs. They use what a session of either kind has, and nothing of pytest.
+The full tests run with the pinned version only. These say which versions a feature works with: ``make
+versions`` writes docs/internals/versions.md from their runs. They use what a session of either kind has, and
+nothing of pytest.
 """
 
 from __future__ import annotations
@@ -174,7 +176,8 @@ def stream(place: Place) -> None:
 
 
 def stream_source(place: Place) -> None:
-    """From topic to topic, by both orders, in limited batches where Spark knows limits, and on from the checkpoint."""
+    """From topic to topic, by both orders, in limited batches where Spark knows limits, and on from the
+    checkpoint."""
     for order in ("offset", "commit"):
         options = {"topic": f"from-{order}", "order": order, "startingOffsets": "earliest"}
         if HAS_LIMITS:

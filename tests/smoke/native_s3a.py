@@ -1,6 +1,8 @@
-"""``read_table`` of a log in a bucket: Spark's own Parquet reader, through its s3a connector, has the rows of ``log.read``.
+"""``read_table`` of a log in a bucket: Spark's own Parquet reader, through its s3a connector, has the rows of
+``log.read``.
 
-``python -m tests.smoke.native_s3a`` (``make native-s3a``). It fetches the connector's jars from Maven Central, several hundred megabytes at the first run, and runs against SeaweedFS.
+``python -m tests.smoke.native_s3a`` (``make native-s3a``). It fetches the connector's jars from Maven
+Central, several hundred megabytes at the first run, and runs against SeaweedFS.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Runs the features with every supported pyspark, each in an environment of its own, and keeps what came out.
 
-``python -m tests.smoke.versions`` writes docs/internals/versions.json and docs/internals/versions.md (``make versions``), for all versions or
-those that are named; with ``--check`` it writes nothing, and fails when something that the record says works does not
-(``make smoke-versions``).
-The environments are ``.venv-<version>`` in the checkout, 0.5 GB each.
+``python -m tests.smoke.versions`` writes docs/internals/versions.json and docs/internals/versions.md (``make
+versions``), for all versions or those that are named; with ``--check`` it writes nothing, and fails when
+something that the record says works does not (``make smoke-versions``). The environments are
+``.venv-<version>`` in the checkout, 0.5 GB each.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ NEEDED = (
     *(Requirement(line).name for line in own()),
     *("pandas", "fsspec", "grpcio", "grpcio-status", "googleapis-common-protos", "zstandard"),
 )
-"""What txnlog requires, and what the features and Connect need besides pyspark, in the versions of requirements-dev.txt."""
+"""What txnlog requires, and what the features and Connect need besides pyspark, in the versions of
+requirements-dev.txt."""
 
 
 def constraints() -> str:
@@ -52,7 +53,8 @@ def constraints() -> str:
 
 
 def lock(version: str) -> str:
-    """Return the lock of an environment with the oldest pyspark: that of the development one, without its own pyspark."""
+    """Return the lock of an environment with the oldest pyspark: that of the development one, without its own
+    pyspark."""
     wanted = closure(list(NEEDED))
     blocks = re.split(r"\n(?=\S)", (ROOT / "requirements-dev.lock").read_text(encoding="utf-8"))
     kept = [

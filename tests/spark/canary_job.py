@@ -1,7 +1,9 @@
-"""A Spark job whose every credential is a canary, in a process of its own: ``python -m tests.spark.canary_job JSON``.
+"""A Spark job whose every credential is a canary, in a process of its own: ``python -m tests.spark.canary_job
+JSON``.
 
-It gives them in every way that there is, reads, writes, streams, explains and fails, at the most talkative log levels, and
-leaves everything that could have them in its folder. :mod:`tests.spark.test_spark_secrets` searches there.
+It gives them in every way that there is, reads, writes, streams, explains and fails, at the most talkative
+log levels, and leaves everything that could have them in its folder. :mod:`tests.spark.test_spark_secrets`
+searches there.
 """
 
 from __future__ import annotations

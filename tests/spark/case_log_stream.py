@@ -22,7 +22,8 @@ PARTITIONS = 2
 
 
 class LogStream(Stream):
-    """A log with ``orders``, and a query that copies them into another topic of it, with the origin of each row."""
+    """A log with ``orders``, and a query that copies them into another topic of it, with the origin of each
+    row."""
 
     def __init__(self, spark: SparkSession, folder: Path, key_columns: list[str]) -> None:
         super().__init__(spark, folder, key_columns)

@@ -166,7 +166,8 @@ class Stream:
         return self.log.refresh().entry
 
     def notes(self, kind: str) -> list[int]:
-        """Return the batches that Spark has noted: ``offsets`` when it begins one, ``commits`` when it is done."""
+        """Return the batches that Spark has noted: ``offsets`` when it begins one, ``commits`` when it is
+        done."""
         return sorted(int(path.name) for path in (self.checkpoint / kind).glob("[0-9]*"))
 
     def forget(self, kind: str, *batches: int) -> None:
@@ -176,7 +177,8 @@ class Stream:
             (self.checkpoint / kind / f".{batch}.crc").unlink(missing_ok=True)
 
     def check(self, wanted: list[int] | None = None) -> Found:
-        """Apply the oracle: every row of the input once, in order, in whole batches; also as the reader saw it."""
+        """Apply the oracle: every row of the input once, in order, in whole batches; also as the reader saw
+        it."""
         found = examine(
             self.log, self.wanted if wanted is None else wanted, [self.tail.end()], self.application
         )

@@ -117,7 +117,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 @pytest.fixture
 def stream(request: pytest.FixtureRequest, classic: SparkSession, tmp_path: Path) -> Iterator[Stream]:
-    """A log, input, a checkpoint and the oracle of the fault cases; a parameter says what the topic's keys are."""
+    """A log, input, a checkpoint and the oracle of the fault cases; a parameter says what the topic's keys
+    are."""
     with open_stream(classic, tmp_path, getattr(request, "param", ["key"])) as stream:
         yield stream
 

@@ -55,7 +55,8 @@ def answered(status: int, code: str) -> ProxyFault:
 
 @dataclass
 class Outage:
-    """A plan: requests that match are spoilt once entry ``after`` is being created, the first ``count`` of them."""
+    """A plan: requests that match are spoilt once entry ``after`` is being created, the first ``count`` of
+    them."""
 
     fault: ProxyFault
     matches: Matches

@@ -27,7 +27,8 @@ FIRST: tuple[Kind, ...] = rounds(
     ),
 )
 KILLS = len(FIRST) - 1
-"""As many as the first victims but the one that stands still; THEN is for those that had ended before they were killed."""
+"""As many as the first victims but the one that stands still; THEN is for those that had ended before they
+were killed."""
 ENDS = sum(kind in ("driver", "driver-jvm", "zombie") for kind in FIRST)
 """How often another driver goes on."""
 THEN: tuple[Kind, ...] = ("task", "committer")
@@ -35,7 +36,8 @@ THEN: tuple[Kind, ...] = ("task", "committer")
 
 @pytest.mark.campaign
 def test_whoever_is_killed_every_row_is_there_once(tmp_path: Path) -> None:
-    """Each kind of victim at least once; starts of Spark are what costs, so drivers are not killed more often than that."""
+    """Each kind of victim at least once; starts of Spark are what costs, so drivers are not killed more often
+    than that."""
     with cluster(tmp_path / "spark") as place, Pool(place, CLUSTER, ahead=ENDS) as pool:
         history = run_history(pool, str(tmp_path / "log"), tmp_path, 1, KILLS, first=FIRST, kinds=THEN)
     assert history.problems == []
@@ -49,7 +51,8 @@ def test_whoever_is_killed_every_row_is_there_once(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
-    """Drivers with their tasks in them. One is enough: the Python that commits is killed, and the query goes on."""
+    """Drivers with their tasks in them. One is enough: the Python that commits is killed, and the query goes
+    on."""
     with cluster(tmp_path_factory.mktemp("spark")) as place, Pool(place, LOCAL, ahead=0) as pool:
         yield pool
 
@@ -65,7 +68,8 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
 def test_the_campaign_finds_a_sink_that_is_broken(
     defect: str, kind: Kind, found: str, local: Pool, tmp_path: Path
 ) -> None:
-    """The same strikes, and a sink without one of its rules. The last strike may end one more driver; further ones mend nothing."""
+    """The same strikes, and a sink without one of its rules. The last strike may end one more driver; further
+    ones mend nothing."""
     history = run_history(
         local, str(tmp_path / "log"), tmp_path, 3, 3, kinds=[kind], broken=defect, ends_max=2
     )

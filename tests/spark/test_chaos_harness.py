@@ -1,4 +1,5 @@
-"""What the chaos tests stand on: faults are hit where they were armed, and nothing of a driver is left behind."""
+"""What the chaos tests stand on: faults are hit where they were armed, and nothing of a driver is left
+behind."""
 
 from __future__ import annotations
 

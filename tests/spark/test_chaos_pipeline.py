@@ -1,4 +1,5 @@
-"""The short run of `make chaos-pipeline`: from topic to topics, exactly once; and that it would find what it looks for.
+"""The short run of `make chaos-pipeline`: from topic to topics, exactly once; and that it would find what it
+looks for.
 
 The suite runs one history, in the order of commits; `make campaigns` runs both orders, and kills drivers too.
 """

@@ -26,7 +26,8 @@ def test_case_10_after_a_clean_stop(stream: Stream) -> None:
 
 @pytest.mark.parametrize("point", ["commit/before-entry", "commit/after-entry"])
 def test_case_10_after_a_stop_during_the_commit(stream: Stream, point: str) -> None:
-    """Spark waits for our commit, and does not note that it is done: the batch is written again by the next run."""
+    """Spark waits for our commit, and does not note that it is done: the batch is written again by the next
+    run."""
     stream.feed(2)
     stream.control.arm("commit", Fault(point=point, how="wait", batch=1))
     with stream.running() as query:

@@ -1,7 +1,7 @@
 """Case 11: two drivers write from one checkpoint, or from a checkpoint and a copy of it.
 
-The driver that is thought dead is a process of its own, frozen by SIGSTOP with all of its workers, and continued when its
-successor, the shared session, has gone on.
+The driver that is thought dead is a process of its own, frozen by SIGSTOP with all of its workers, and
+continued when its successor, the shared session, has gone on.
 """
 
 from __future__ import annotations
@@ -75,8 +75,9 @@ def test_case_11_a_frozen_driver_wakes_up_beside_its_successor(
 ) -> None:
     """Nothing is there twice or lost, and the one that was frozen ends with an error.
 
-    The guards: the conditional PUT of the entry, after which the version is looked at again (without the version: rows
-    twice); the instance of the version (without it the batch is found done, and only Spark's own notes stop that driver).
+    The guards: the conditional PUT of the entry, after which the version is looked at again (without the
+    version: rows twice); the instance of the version (without it the batch is found done, and only Spark's
+    own notes stop that driver).
     """
     driver.control.arm("frozen", Fault(point=point, how="stop", victim="driver", batch=1))
     stream.feed()
@@ -100,11 +101,13 @@ def test_case_11_a_frozen_driver_wakes_up_beside_its_successor(
 
 
 def test_case_11_a_copied_checkpoint(stream: Stream, driver: Driver, tmp_path: Path) -> None:
-    """Two runs of one query take turns: whoever comes second twice is stopped, and so is whoever was taken over from.
+    """Two runs of one query take turns: whoever comes second twice is stopped, and so is whoever was taken
+    over from.
 
-    The guards: what the committing process remembers of its run (:func:`spark_datasource.stream.sink._check_first`;
-    without it the copy goes on, and writes nothing), and the instances of the version (without them the last batch of the
-    driver is found done, whatever its rows are).
+    The guards: what the committing process remembers of its run
+    (:func:`spark_datasource.stream.sink._check_first`; without it the copy goes on, and writes nothing), and
+    the instances of the version (without them the last batch of the driver is found done, whatever its rows
+    are).
     """
     second, third = tmp_path / "second", tmp_path / "third"
     shutil.copytree(stream.checkpoint, second)

@@ -26,7 +26,8 @@ def replay_last(stream: Stream, start: Callable[[], object]) -> None:
 
 
 def test_case_12_a_batch_without_rows(stream: Stream) -> None:
-    """It is an entry with the version alone: without that, the next batch does not follow (``missing-versions``)."""
+    """It is an entry with the version alone: without that, the next batch does not follow
+    (``missing-versions``)."""
 
     def some() -> DataFrame:
         left_out = f"n BETWEEN {ROWS_PER_FILE} AND {2 * ROWS_PER_FILE - 1} OR n >= {3 * ROWS_PER_FILE}"

@@ -31,7 +31,8 @@ def test_case_15_real_time_is_refused(stream: Stream) -> None:
 
 
 def test_case_15_continuous_writes_nothing(stream: Stream) -> None:
-    """Spark starts such a query and never runs a task of a Python sink: nothing of it can look as if it were done."""
+    """Spark starts such a query and never runs a task of a Python sink: nothing of it can look as if it were
+    done."""
     entry = stream.entry()
     rates = stream.spark.readStream.format("rate").load().selectExpr("value AS n")
     writer = (

@@ -23,7 +23,8 @@ CHANGES: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
 def test_case_16_the_query_comes_back_with_other_columns(stream: Stream) -> None:
     """Every difference is named, nothing is written, and the batch is there once the columns fit again.
 
-    The guard: plans hold the frame's columns against the topic's. Without it records of another shape would be uploaded.
+    The guard: plans hold the frame's columns against the topic's. Without it records of another shape would
+    be uploaded.
     """
     stream.feed()
     stream.run()
@@ -44,7 +45,8 @@ def test_case_16_the_query_comes_back_with_other_columns(stream: Stream) -> None
 
 
 def alter_within_commit(stream: Stream, name: str, alter: Callable[[], object], frame: DataFrame) -> object:
-    """Feed a file, change the topic while its batch is written and not committed, and let go on; return the query."""
+    """Feed a file, change the topic while its batch is written and not committed, and let go on; return the
+    query."""
     batch = len(stream.versions())
     stream.control.arm(name, Fault(point="commit/before-entry", how="wait", batch=batch))
     stream.feed()
@@ -61,8 +63,8 @@ def alter_within_commit(stream: Stream, name: str, alter: Callable[[], object], 
 def test_case_16_the_topic_is_altered_between_write_and_commit(stream: Stream) -> None:
     """Columns do not matter to what is uploaded already; partitions do where records go by key.
 
-    The guards: the state of the topic is asked again after the lost race for the entry (without it, keys in the wrong
-    partition), and there only the partition count of keyed topics matters (else needless failures).
+    The guards: the state of the topic is asked again after the lost race for the entry (without it, keys in
+    the wrong partition), and there only the partition count of keyed topics matters (else needless failures).
     """
     stream.feed()
     stream.run()

@@ -10,7 +10,8 @@ from tests.spark.case_stream import Stream
 
 
 def test_case_17_a_deleted_checkpoint_begins_a_new_query(stream: Stream) -> None:
-    """Spark makes another query id, and reads the input anew: nothing says that it is the same. docs/spark-read.md says so."""
+    """Spark makes another query id, and reads the input anew: nothing says that it is the same.
+    docs/spark-read.md says so."""
     stream.feed(2)
     stream.run()
     before = stream.application
@@ -25,9 +26,9 @@ def test_case_17_a_deleted_checkpoint_begins_a_new_query(stream: Stream) -> None
 def test_case_17_with_an_application_id_it_is_refused(stream: Stream, batches: int) -> None:
     """Also with one batch, when the new query's first number is the newest one of the log.
 
-    The guards: ``apps_beside`` with every batch, which has to grow. Without the first the rows are there twice; with
-    "not lower" in place of "higher", the rows of the new query's first batch are left out for a repetition in the case
-    of one batch, when they need not be the same.
+    The guards: ``apps_beside`` with every batch, which has to grow. Without the first the rows are there
+    twice; with "not lower" in place of "higher", the rows of the new query's first batch are left out for a
+    repetition in the case of one batch, when they need not be the same.
     """
     stream.feed(batches)
     stream.run(txnAppId="clicks")

@@ -1,7 +1,8 @@
-"""Cases 19 to 21: the source is a log, in which others work meanwhile: maintenance, seals, a transaction that stays open.
+"""Cases 19 to 21: the source is a log, in which others work meanwhile: maintenance, seals, a transaction that
+stays open.
 
-Each in both orders. There is no vacuum yet; what there is of maintenance runs at every step of a micro-batch: timeouts, expiry,
-seals, snapshots and bundles.
+Each in both orders. There is no vacuum yet; what there is of maintenance runs at every step of a micro-batch:
+timeouts, expiry, seals, snapshots and bundles.
 """
 
 from __future__ import annotations
@@ -59,10 +60,12 @@ def maintain(stream: LogStream) -> None:
 
 @BOTH
 def test_case_19_maintenance_runs_throughout(copy: LogStream, order: str) -> None:
-    """Somebody is stopped at a step of a micro-batch until all of it is done: every step, in two queries after another.
+    """Somebody is stopped at a step of a micro-batch until all of it is done: every step, in two queries
+    after another.
 
-    Nothing of it takes away what a plan names: segment files stay, sidecars are added. Vacuum is not there yet. The suite takes
-    the steps of the first query in the order of commits, and those of the second one in the order of offsets.
+    Nothing of it takes away what a plan names: segment files stay, sidecars are added. Vacuum is not there
+    yet. The suite takes the steps of the first query in the order of commits, and those of the second one in
+    the order of offsets.
     """
     assert STEPS[0] == "initial/done"  # of a new query only
     first, second = [*STEPS[:8]], [*STEPS[8:]]
@@ -116,10 +119,12 @@ def test_case_20_the_source_is_sealed_between_plan_and_read(copy: LogStream, ste
     ],
 )
 def test_case_20_the_source_is_sealed_between_a_crash_and_the_repetition(copy: LogStream, first: str) -> None:
-    """The repetition has the rows of the first attempt, though the log has grown and was sealed, and the query is started anew.
+    """The repetition has the rows of the first attempt, though the log has grown and was sealed, and the
+    query is started anew.
 
-    Guards: the end of a micro-batch is written down before it is read; and with the end of the first one where it began, since
-    Spark asks for that again: without it, ``latest`` is a later offset then, and the first micro-batch is lost.
+    Guards: the end of a micro-batch is written down before it is read; and with the end of the first one
+    where it began, since Spark asks for that again: without it, ``latest`` is a later offset then, and the
+    first micro-batch is lost.
     """
     copy.read_options |= {"startingOffsets": first}
     if first == "latest":
@@ -149,7 +154,8 @@ def test_case_20_the_source_is_sealed_between_a_crash_and_the_repetition(copy: L
 def failing(stream: LogStream, name: str, point: str, step: str) -> Iterator[Any]:
     """Start a query, stop it at a step, and yield what lets it go on until it has failed at a point.
 
-    A query's first micro-batch comes at once, with or without records: it has to be stopped as soon as it knows where it begins.
+    A query's first micro-batch comes at once, with or without records: it has to be stopped as soon as it
+    knows where it begins.
     """
     stream.control.arm(f"{name}-step", Fault(point=step, how="wait"))
     stream.control.arm(name, Fault(point=point, how="raise"))
@@ -177,7 +183,8 @@ def read_end(stream: LogStream, batch: int) -> Any:
 @BOTH
 @pytest.mark.parametrize("ends", ["commit", "abort"])
 def test_case_21_a_transaction_stays_open_for_long(copy: LogStream, order: str, ends: str) -> None:
-    """In the order of offsets the query waits at it, in that of commits it goes on; with its end nothing is lost, or twice."""
+    """In the order of offsets the query waits at it, in that of commits it goes on; with its end nothing is
+    lost, or twice."""
     copy.append(10)
     with Producer(copy.log, "long", buffer="inline") as producer, copy.running() as query:
         producer.begin()
@@ -200,7 +207,8 @@ def test_case_21_a_transaction_stays_open_for_long(copy: LogStream, order: str, 
 
 @BOTH
 def test_case_21_the_time_of_the_open_transaction_is_over(copy: LogStream, order: str) -> None:
-    """Its producer is gone. With ``endExpired`` the query itself ends it; without, others do, such as the next who commits."""
+    """Its producer is gone. With ``endExpired`` the query itself ends it; without, others do, such as the
+    next who commits."""
     producer = Producer(copy.log, "gone", buffer="inline", transaction_timeout_ms=1)
     producer.init()
     producer.begin()

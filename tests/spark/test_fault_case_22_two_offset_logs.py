@@ -1,7 +1,9 @@
-"""Case 22: how far a query is stands in the log, in the transaction with what it wrote, and in Spark's own offset log.
+"""Case 22: how far a query is stands in the log, in the transaction with what it wrote, and in Spark's own
+offset log.
 
-A crash between the two leaves the log one micro-batch ahead of Spark. The guards: the micro-batch's number is the version of the
-transaction, so its repetition is done; and the positions are in the entry that commits the records.
+A crash between the two leaves the log one micro-batch ahead of Spark. The guards: the micro-batch's number is
+the version of the transaction, so its repetition is done; and the positions are in the entry that commits the
+records.
 """
 
 from __future__ import annotations
@@ -54,7 +56,8 @@ def check_agrees(log: TxnLog) -> int:
 
 
 def check(log: TxnLog, wanted: list[int], tail: Tail) -> None:
-    """Check that every record was written once, in whole micro-batches, one in an entry, also as a reader saw it."""
+    """Check that every record was written once, in whole micro-batches, one in an entry, also as a reader saw
+    it."""
     made = final_rows(log)
     assert check_exactly_once(made, wanted) == (0, 0, [])
     assert check_attempts(made) == check_batches(made) == []
@@ -131,7 +134,8 @@ def test_case_22_sparks_offsets_are_lost_and_the_logs_are_taken(etl: LogStream) 
 
 
 def test_case_22_drivers_are_killed_between_the_two(tmp_path: Path) -> None:
-    """``kill -9`` before the entry that commits, behind it, and before Spark notes that the micro-batch is done.
+    """``kill -9`` before the entry that commits, behind it, and before Spark notes that the micro-batch is
+    done.
 
     The suite kills one driver, behind the entry: Spark's offsets and the log's differ then.
     """

@@ -26,8 +26,8 @@ def _rows(stream: Stream) -> DataFrame:
 def test_case_23_rows_that_nobody_wrote_are_not_passed_over(stream: Stream, tmp_path: Path) -> None:
     """The old query writes the sixth one as batch 1, the new one brings two of them as batch 1.
 
-    The guard: the content of the version (:mod:`spark_datasource.write.repeats`). Without it the new query finds its batch done,
-    and goes on: the rows of one file are lost without an error.
+    The guard: the content of the version (:mod:`spark_datasource.write.repeats`). Without it the new query
+    finds its batch done, and goes on: the rows of one file are lost without an error.
     """
     copy = tmp_path / "copy"
     stream.feed(2)

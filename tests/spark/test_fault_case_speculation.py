@@ -1,4 +1,5 @@
-"""Fault case 5: Spark runs a slow task twice, one attempt wins, and the other finishes when nobody waits for it any more."""
+"""Fault case 5: Spark runs a slow task twice, one attempt wins, and the other finishes when nobody waits for
+it any more."""
 
 from __future__ import annotations
 
@@ -42,12 +43,14 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scene, D
     [pytest.param(0, id="original-loses", marks=pytest.mark.campaign), pytest.param(1, id="copy-loses")],
 )
 def test_case_5_the_loser_finishes_after_the_commit(running: tuple[Scene, Driver], loser: int) -> None:
-    """The loser has all its rows, and waits; the winner's batch is committed, the next one is about to be. Then it ends.
+    """The loser has all its rows, and waits; the winner's batch is committed, the next one is about to be.
+    Then it ends.
 
     Its file is whole and in the store, and no entry names it.
 
-    Guards: tasks only upload. Without (a sink that commits in the task): batches are in several entries, with the rows of
-    the loser. Names of files that are unlike any other: without, the loser never gets to the end of its upload.
+    Guards: tasks only upload. Without (a sink that commits in the task): batches are in several entries, with
+    the rows of the loser. Names of files that are unlike any other: without, the loser never gets to the end
+    of its upload.
     """
     scene, driver = running
     control, name = driver.control, f"loser-{loser}"

@@ -1,4 +1,5 @@
-"""Fault cases of drivers: a batch that is given up, and ``kill -9`` at every step of a batch. The next driver goes on."""
+"""Fault cases of drivers: a batch that is given up, and ``kill -9`` at every step of a batch. The next driver
+goes on."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from tests.rounds import rounds
 def test_case_2_a_task_fails_as_often_as_it_may(tmp_path: Path) -> None:
     """The batch fails, Spark calls abort, nothing of it is in the log, and a restart writes it.
 
-    Guards: tasks only upload; without that, the task that did not fail has written its rows, and writes them again.
+    Guards: tasks only upload; without that, the task that did not fail has written its rows, and writes them
+    again.
     """
     with cluster(tmp_path / "spark") as place, ExitStack() as drivers:
         scene = Scene(tmp_path, place, master="local[2,2]")  # a task may fail once
@@ -114,8 +116,9 @@ def test_case_7_the_driver_is_killed(
 ) -> None:
     """At each step of a batch; Spark repeats it, for it has not noted that it is done.
 
-    Guards: the version in the entry; without it, what had landed is there twice (``test_chaos_campaign.py``). An abort
-    that does nothing; if it deletes files, those of a batch that had landed are gone, and reads fail.
+    Guards: the version in the entry; without it, what had landed is there twice (``test_chaos_campaign.py``).
+    An abort that does nothing; if it deletes files, those of a batch that had landed are gone, and reads
+    fail.
     """
     relay.check()
     scene, driver = relay.scene, relay.driver

@@ -1,7 +1,8 @@
 """Fault cases of tasks: exceptions, executors and Python workers killed, stages repeated.
 
-What keeps a stream exact in all of them: nothing that a task uploads is in the log until the driver's one entry names it,
-and Spark hands the driver one message for each task. ``test_chaos_campaign.py`` breaks that, and sees the oracle find it.
+What keeps a stream exact in all of them: nothing that a task uploads is in the log until the driver's one
+entry names it, and Spark hands the driver one message for each task. ``test_chaos_campaign.py`` breaks that,
+and sees the oracle find it.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ def check(running: Running, case: str, *faults: Fault) -> None:
 def test_case_1_a_task_fails_and_its_repetition_does_not(running: Running) -> None:
     """Before its first row, with some of them, and with its file uploaded.
 
-    Guards: tasks only upload. Without (a sink that commits in the task): what the third attempt uploaded is there twice.
+    Guards: tasks only upload. Without (a sink that commits in the task): what the third attempt uploaded is
+    there twice.
     """
     check(
         running,
@@ -83,7 +85,8 @@ def test_case_3_an_executor_is_killed(running: Running) -> None:
 
 
 def test_case_4_a_python_worker_is_killed(running: Running) -> None:
-    """The one that writes, in the middle and after its upload; and the one that gives it its rows, of the same task.
+    """The one that writes, in the middle and after its upload; and the one that gives it its rows, of the
+    same task.
 
     Guards: as case 1.
     """
@@ -97,13 +100,14 @@ def test_case_4_a_python_worker_is_killed(running: Running) -> None:
 
 
 def test_case_6_a_stage_is_repeated_because_its_input_is_gone(tmp_path: Path) -> None:
-    """An executor is killed that holds a part of the shuffle before the sink, when a task there has uploaded its file.
+    """An executor is killed that holds a part of the shuffle before the sink, when a task there has uploaded
+    its file.
 
-    The second attempt of the stage numbers the attempts of its tasks from 0 again: the same batch, partition and attempt
-    come a second time, with another file.
+    The second attempt of the stage numbers the attempts of its tasks from 0 again: the same batch, partition
+    and attempt come a second time, with another file.
 
-    Guards: as case 1; and names of files that are unlike any other: by batch, partition and attempt the two are the same
-    (SPARK-24552). Without, the second attempt finds the file of the first, and the query fails.
+    Guards: as case 1; and names of files that are unlike any other: by batch, partition and attempt the two
+    are the same (SPARK-24552). Without, the second attempt finds the file of the first, and the query fails.
     """
     both = {"spark.scheduler.minRegisteredResourcesRatio": "1.0"}  # each executor does a part of the shuffle
     with cluster(tmp_path / "spark") as place:

@@ -1,4 +1,5 @@
-"""Spark against a log in a container of Azure: written, read and streamed on Azurite, under the name that Hadoop's connector takes."""
+"""Spark against a log in a container of Azure: written, read and streamed on Azurite, under the name that
+Hadoop's connector takes."""
 
 from __future__ import annotations
 

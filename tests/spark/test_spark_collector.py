@@ -27,7 +27,8 @@ def test_workers_that_wrote_pass_over_what_they_have_imported(
 ) -> None:
     frame = spark.range(0, 12, numPartitions=12)
     frame.write.format("txnlog").mode("append").option("topic", "t").save(path)
-    # Spark gives the tasks of this query those workers, and maybe others. What a worker imports after its last freeze, for another test, is not asked.
+    # Spark gives the tasks of this query those workers, and maybe others. What a worker imports after its
+    # last freeze, for another test, is not asked.
     found = frame.mapInArrow(counts, "frozen long").collect()
     assert any(row.frozen > 5 * OBJECTS_MAX for row in found), found
 

@@ -223,7 +223,8 @@ KEEP_LATEST: dict[str, int | str] = {
 
 @pytest.fixture
 def changes(log: TxnLog) -> TxnLog:
-    """Topic "k": 30 transactions over 7 keys in 3 partitions, of which every fifth was aborted; some records are tombstones."""
+    """Topic "k": 30 transactions over 7 keys in 3 partitions, of which every fifth was aborted; some records
+    are tombstones."""
     log.create_topic("k", KEYED, partitions=3, key_columns=["key"], settings=KEEP_LATEST)
     for number in range(30):
         with Producer(log, f"p-{number}") as producer:

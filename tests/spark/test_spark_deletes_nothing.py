@@ -1,4 +1,5 @@
-"""Neither an abort nor a stream of Spark deletes an object: what an aborted transaction has uploaded waits for a vacuum."""
+"""Neither an abort nor a stream of Spark deletes an object: what an aborted transaction has uploaded waits
+for a vacuum."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from txnlog import SparkTransaction, TxnLog
 
 
 def objects(path: str) -> set[str]:
-    """Return the keys of all objects but the probes, which a process deletes after its first look at the store."""
+    """Return the keys of all objects but the probes, which a process deletes after its first look at the
+    store."""
     return {one.key for one in LocalStore(path).list("") if keys.parse_probe_key(one.key) is None}
 
 

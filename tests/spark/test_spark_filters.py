@@ -71,7 +71,8 @@ RIGHT = [1, 3, 2, 3]
 def test_spark_mixes_up_the_filters_of_a_reused_frame(spark: SparkSession, pushdown: None) -> None:
     """The canary: when this fails, Spark is fixed, and pruning by pushed filters can be taken up.
 
-    A fix is expected to bring limit pushdown with it (SPARK-58551); where that is there, the counts must be right.
+    A fix is expected to bring limit pushdown with it (SPARK-58551); where that is there, the counts must be
+    right.
     """
     spark.dataSource.register(PushingSource)
     found = counts(spark.read.format("pushing").load())

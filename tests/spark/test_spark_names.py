@@ -1,4 +1,5 @@
-"""Names of columns in options match as Spark's do; what a frame has too much is told with the call that makes room."""
+"""Names of columns in options match as Spark's do; what a frame has too much is told with the call that makes
+room."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Published tables in a Spark that has no source for their format; `make engines` reads them in ones that have."""
+"""Published tables in a Spark that has no source for their format; `make engines` reads them in ones that
+have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Spark and a name that belongs to another column by now: old records are null under it in the DataFrame, in conditions, in native reads and in streams."""
+"""Spark and a name that belongs to another column by now: old records are null under it in the DataFrame, in
+conditions, in native reads and in streams."""
 
 from __future__ import annotations
 

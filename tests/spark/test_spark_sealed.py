@@ -80,7 +80,8 @@ def test_the_driver_reads_no_sidecar_and_a_task_without_one_says_so(
 
 
 def test_a_condition_on_sealed_segments_is_about_what_the_pin_knew(log: TxnLog, path: str) -> None:
-    """What was open when the DataFrame was loaded is undecided in it, though committed and sealed before it is read."""
+    """What was open when the DataFrame was loaded is undecided in it, though committed and sealed before it
+    is read."""
     log.create_topic("numbers", NUMBERS)
     producer = Transactions(log, "tx")
     producer.send("numbers", {0: [numbers(0, 5)]})

@@ -25,7 +25,8 @@ for _way in CANARIES.values():
     _way["key"] = _way["key"].replace("/x+", "xx")  # an access key id is letters and digits
 
 PS = "ps.txt"
-"""pyspark starts Java with the settings of the builder as arguments. Spark logs these settings at DEBUG, too."""
+"""pyspark starts Java with the settings of the builder as arguments. Spark logs these settings at DEBUG, too.
+"""
 SQL_TEXT = "jvm.log"
 """Spark's parser logs the text of a command at DEBUG; nothing hides what stands in it."""
 

@@ -1,4 +1,5 @@
-"""Snapshots in Spark batch: cuts of random histories, pins that outlive commits and seals, versions and times."""
+"""Snapshots in Spark batch: cuts of random histories, pins that outlive commits and seals, versions and
+times."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def collected(frames: Iterable[tuple[int, str, DataFrame]]) -> dict[int, set[Row
 
 
 def test_every_cut_of_a_random_history_is_that_of_the_ledger(log: TxnLog, read: Read) -> None:
-    """Loaded and read before the seal; loaded before and read after it, and after more commits; and loaded after it."""
+    """Loaded and read before the seal; loaded before and read after it, and after more commits; and loaded
+    after it."""
     history = CutHistory(Random(1), log)
     for _ in range(60):
         history.step()

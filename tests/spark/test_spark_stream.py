@@ -1,4 +1,5 @@
-"""The sink of streams on real Spark: every batch is one entry, once; what goes wrong is said in the query's exception."""
+"""The sink of streams on real Spark: every batch is one entry, once; what goes wrong is said in the query's
+exception."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Streams to a disk that becomes full or read-only, or a folder that may not be written to; the checkpoint beside it, or elsewhere."""
+"""Streams to a disk that becomes full or read-only, or a folder that may not be written to; the checkpoint
+beside it, or elsewhere."""
 
 from __future__ import annotations
 

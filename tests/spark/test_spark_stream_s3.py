@@ -1,7 +1,8 @@
-"""Streams into a bucket, on real Spark and a real server: what they cost, and what becomes of them when requests go wrong.
+"""Streams into a bucket, on real Spark and a real server: what they cost, and what becomes of them when
+requests go wrong.
 
-A store that refuses ends the query with one clear error, nothing half written is visible, and a restart goes on when the
-cause is gone. Answers that are lost, late or wrong end nothing.
+A store that refuses ends the query with one clear error, nothing half written is visible, and a restart goes
+on when the cause is gone. Answers that are lost, late or wrong end nothing.
 """
 
 from __future__ import annotations
@@ -139,9 +140,11 @@ def test_a_bucket_that_does_not_exist_is_named(bucket: Bucket, spark: SparkSessi
 
 
 def test_a_batch_costs_one_upload_for_each_task_one_entry_and_reads_of_entries(bucket: Bucket) -> None:
-    """Spark hands a batch to any of its idle Python workers, so that one may be many entries behind, and ends one that was idle for a minute.
+    """Spark hands a batch to any of its idle Python workers, so that one may be many entries behind, and ends
+    one that was idle for a minute.
 
-    How many entries a worker asks for hangs on that: tests/unit/spark_datasource/test_stream_costs.py counts them for each process.
+    How many entries a worker asks for hangs on that: tests/unit/spark_datasource/test_stream_costs.py counts
+    them for each process.
     """
     sent: list[list[str]] = [[]]
 

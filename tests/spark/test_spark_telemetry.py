@@ -1,4 +1,5 @@
-"""Spark's Python workers trace where ``opentelemetry-instrument`` started the driver: what they trace arrives, in one trace with the driver's span."""
+"""Spark's Python workers trace where ``opentelemetry-instrument`` started the driver: what they trace
+arrives, in one trace with the driver's span."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def spans(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Exported]:
 
 
 def test_spans_of_workers_arrive_although_spark_ends_them(spans: dict[str, Exported]) -> None:
-    """Two entries: the topic that the first write creates is in its own. Each batch and each write has one commit."""
+    """Two entries: the topic that the first write creates is in its own. Each batch and each write has one
+    commit."""
     found = Counter(one.name for one in spans.values())
     assert found["upload orders"] == SPLITS
     assert (found["commit orders"], found["commit copies"]) == (1, 1)

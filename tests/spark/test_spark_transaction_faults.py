@@ -1,4 +1,5 @@
-"""SparkTransaction while the store fails, and while somebody else commits between any two of its steps. No Spark job runs."""
+"""SparkTransaction while the store fails, and while somebody else commits between any two of its steps. No
+Spark job runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Spark jobs that are killed with kill -9 at every step of a transaction: what they write is there once, in all topics."""
+"""Spark jobs that are killed with kill -9 at every step of a transaction: what they write is there once, in
+all topics."""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ def values(log: TxnLog, topic: str, *columns: str) -> list[tuple[int, ...]]:
 
 
 def check_versions(log: TxnLog) -> int:
-    """Check that each version up to the newest is there once in both topics, and nothing else; return how many they are."""
+    """Check that each version up to the newest is there once in both topics, and nothing else; return how
+    many they are."""
     newest = version(log)
     done = 0 if newest is None else newest + 1
     wanted = Counter((number, row) for number in range(done) for row in range(ROWS))

@@ -1,4 +1,5 @@
-"""Parquet files that Spark wrote, sent as they are: Spark reads from the log what it reads from its own files, in both ways."""
+"""Parquet files that Spark wrote, sent as they are: Spark reads from the log what it reads from its own
+files, in both ways."""
 
 from __future__ import annotations
 

@@ -87,7 +87,8 @@ def test_tasks_without_keys_begin_at_different_partitions(
 def test_small_writes_without_keys_begin_at_different_partitions(
     log: TxnLog, save: Save, spark: SparkSession
 ) -> None:
-    """Each write is one row in one task; where it begins is random, so not all ten can be expected in one place."""
+    """Each write is one row in one task; where it begins is random, so not all ten can be expected in one
+    place."""
     log.create_topic("t", NUMBERS, partitions=64)
     for number in range(10):
         save(spark.range(number, number + 1, numPartitions=1).selectExpr("id AS n", "'row' AS text"))

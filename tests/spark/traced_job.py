@@ -1,4 +1,5 @@
-"""A Spark job in a process of its own: it writes, reads and streams, within a span of its own, ``python -m tests.spark.traced_job FOLDER``."""
+"""A Spark job in a process of its own: it writes, reads and streams, within a span of its own, ``python -m
+tests.spark.traced_job FOLDER``."""
 
 from __future__ import annotations
 

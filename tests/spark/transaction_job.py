@@ -1,7 +1,9 @@
-"""A Spark job in a process of its own, which ends itself (kill -9) at a named point: ``python -m tests.spark.transaction_job``.
+"""A Spark job in a process of its own, which ends itself (kill -9) at a named point: ``python -m
+tests.spark.transaction_job``.
 
-Its transactions go through a store that has points around every request that writes (:mod:`tests.killing.points`). Further
-points are between its calls, and ``during-write`` is in a task of a write: the task kills the driver.
+Its transactions go through a store that has points around every request that writes
+(:mod:`tests.killing.points`). Further points are between its calls, and ``during-write`` is in a task of a
+write: the task kills the driver.
 """
 
 from __future__ import annotations
@@ -76,7 +78,8 @@ def _killing(frame: DataFrame, job: Job) -> DataFrame:
 
 
 def versions(spark: Any, job: Job, points: Points) -> None:
-    """Write VERSIONS versions, each to two topics with different schemas, with a position; begin with the newest again."""
+    """Write VERSIONS versions, each to two topics with different schemas, with a position; begin with the
+    newest again."""
     with TxnLog.open(job.path) as log:
         newest = log.state.app_versions.get((NAMESPACE, "job"))
     for number in range(newest.version if newest else 0, VERSIONS):

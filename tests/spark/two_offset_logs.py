@@ -1,4 +1,5 @@
-"""A query that keeps how far it is twice: in Spark's checkpoint, and as a group's positions in the transaction that writes.
+"""A query that keeps how far it is twice: in Spark's checkpoint, and as a group's positions in the
+transaction that writes.
 
 What Spark calls for each micro-batch, for tests in this process and for drivers that are killed.
 """
@@ -54,7 +55,8 @@ def flow(spark: SparkSession, job: Job, own: Mapping[str, str]) -> DataFrame:
 
 
 def for_each(job: Job) -> Any:
-    """Return what a driver calls for each micro-batch: its steps are points, and each request that writes is one."""
+    """Return what a driver calls for each micro-batch: its steps are points, and each request that writes is
+    one."""
     points = install(job.control)
 
     def call(batch: DataFrame, number: int) -> None:

@@ -1,4 +1,5 @@
-"""A Delta table in the log: its rows once, its commits whole, its changes as rows; what cannot be imported is one clear error."""
+"""A Delta table in the log: its rows once, its commits whole, its changes as rows; what cannot be imported is
+one clear error."""
 
 from __future__ import annotations
 
@@ -314,7 +315,8 @@ import_delta(TxnLog.open(sys.argv[1]), sys.argv[2], "t", step_bytes=1, progress=
 
 @BOTH
 def test_an_import_that_is_killed_again_and_again_has_each_row_once(rows: Rows, tmp_path: Path) -> None:
-    """``kill -9`` behind a commit that has just been answered: somewhere in the next one. More than 100 times with all rounds."""
+    """``kill -9`` behind a commit that has just been answered: somewhere in the next one. More than 100 times
+    with all rounds."""
     versions, least = rounds((16, 3), (400, 100))
     table = str(tmp_path / "table")
     for numbers in ((1, 2), *((number,) for number in range(3, versions))):

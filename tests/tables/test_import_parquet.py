@@ -1,4 +1,5 @@
-"""A directory of Parquet files in the log: its rows once, in the order of the files; what cannot be imported is one clear error."""
+"""A directory of Parquet files in the log: its rows once, in the order of the files; what cannot be imported
+is one clear error."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Programs that ``opentelemetry-instrument`` starts, and the spans that they and their children have exported.
+"""Programs that ``opentelemetry-instrument`` starts, and the spans that they and their children have
+exported.
 
-The exporter is installed as exporters are, by an entry point: a folder on PYTHONPATH has it, so that children find it, too.
+The exporter is installed as exporters are, by an entry point: a folder on PYTHONPATH has it, so that children
+find it, too.
 """
 
 from __future__ import annotations
@@ -54,7 +56,8 @@ def instrumented(
 ) -> tuple[list[str], dict[str, str]]:
     """Return the beginning of a command, and its environment; spans go to a file in ``folder``.
 
-    ``delay_ms``: how long the processor keeps spans; by default for ever, so that only a flush and Python's own end hand them over.
+    ``delay_ms``: how long the processor keeps spans; by default for ever, so that only a flush and Python's
+    own end hand them over.
     """
     metadata = folder / "lines_exporter-1.0.dist-info"
     metadata.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,5 @@
-"""The dashboard and the alert rules in deploy/ are Prometheus' language, and name metrics, labels and values that txnlog exports."""
+"""The dashboard and the alert rules in deploy/ are Prometheus' language, and name metrics, labels and values
+that txnlog exports."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ def selectors(expression: str) -> Iterator[Any]:
 
 
 def checked(expression: str) -> set[str]:
-    """Return the metrics that an expression names; each is exported, with each label that is compared or kept."""
+    """Return the metrics that an expression names; each is exported, with each label that is compared or
+    kept."""
     known = exported()
     named = set()
     labels = set()

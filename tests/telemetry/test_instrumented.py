@@ -1,4 +1,5 @@
-"""``opentelemetry-instrument``: commands and programs are traced without a line of code, and what they trace arrives however they end."""
+"""``opentelemetry-instrument``: commands and programs are traced without a line of code, and what they trace
+arrives however they end."""
 
 from __future__ import annotations
 

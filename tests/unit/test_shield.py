@@ -88,7 +88,8 @@ class _Stuck(Exception):
 
 
 class _Held:
-    """A worker's queue. Once the worker was told to end it gets nothing for now, as if it had not come to ask again yet."""
+    """A worker's queue. Once the worker was told to end it gets nothing for now, as if it had not come to ask
+    again yet."""
 
     def __init__(self, queue: SimpleQueue[Any]) -> None:
         self._queue = queue
@@ -106,7 +107,8 @@ class _Held:
 
 
 def _points_while_another_runs(strike: Point | None) -> list[Point]:
-    """Be cut in a call beside one that still runs; afterwards, when that has ended, the next call is answered."""
+    """Be cut in a call beside one that still runs; afterwards, when that has ended, the next call is
+    answered."""
     go_on = threading.Event()
 
     def work() -> None:
@@ -153,7 +155,8 @@ def test_an_interrupt_while_a_thread_is_replaced_leaves_one_that_answers() -> No
 
 
 class _Cut:
-    """A worker's queue: the caller is interrupted once it has handed an errand over, and before it does anything else."""
+    """A worker's queue: the caller is interrupted once it has handed an errand over, and before it does
+    anything else."""
 
     def __init__(self, queue: SimpleQueue[Any]) -> None:
         self._queue = queue

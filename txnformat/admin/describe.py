@@ -1,4 +1,7 @@
-"""The description of a log for people and tools: offsets, open transactions, outcomes. Values and pure functions."""
+"""The description of a log for people and tools: offsets, open transactions, outcomes.
+
+Values and pure functions.
+"""
 
 from __future__ import annotations
 
@@ -94,14 +97,17 @@ class TopicDescription:
     key_columns: tuple[str, ...]
     timestamp_column: str | None
     columns: dict[str, str]
-    """Column name to type, as ``txnlog create-topic --column`` takes it: ``decimal(10,2)``, ``timestamp``, ``list<string>``."""
+    """Column name to type, as ``txnlog create-topic --column`` takes it: ``decimal(10,2)``, ``timestamp``,
+    ``list<string>``."""
     offsets: tuple[PartitionOffsets, ...]
     settings: dict[str, int | str] = field(default_factory=dict)
     """The settings that differ from the default, by name."""
     dirty_ratio: float | None = None
-    """Largest fraction of a partition's bytes whose keys a compaction has not compared with later ones. If None, the topic keeps all records of a key."""
+    """Largest fraction of a partition's bytes whose keys a compaction has not compared with later ones. If
+    None, the topic keeps all records of a key."""
     places: dict[str, int] = field(default_factory=dict)
-    """The place of each column, by name: its number in the order in which the topic's columns appeared, from 0. Names change; places do not."""
+    """The place of each column, by name: its number in the order in which the topic's columns appeared, from
+    0. Names change; places do not."""
     dropped: tuple[DroppedColumn, ...] = ()
     """Columns that were dropped, by place."""
 
@@ -122,11 +128,13 @@ class TransactionDescription:
     deferred_timeout_ms: int
     """Timeout of its transactions whose records are staged, counted from the last stage."""
     buffer: str | None
-    """"inline" when the open transaction's records have offsets, "deferred" when they are staged. If None, no transaction is open."""
+    """"inline" when the open transaction's records have offsets, "deferred" when they are staged. If None, no
+    transaction is open."""
     staged_records: tuple[tuple[str, int, int], ...]
     """(topic, partition, records) that the open transaction has staged."""
     expires_ms: int | None
-    """Log time from which on any client may end the open transaction. If None, no transaction is open, or it is prepared."""
+    """Log time from which on any client may end the open transaction. If None, no transaction is open, or it
+    is prepared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +156,8 @@ class LogDescription:
     growing: tuple[Growth, ...] = ()
     """Parts of the state that stay in it until the operator acts."""
     boundary: int = 0
-    """Entries below (exclusive) may be deleted; their history is in bundles. 0: a truncation has not been run."""
+    """Entries below (exclusive) may be deleted; their history is in bundles. 0: a truncation has not been
+    run."""
     truncate_older_than_ms: int = -1
     """Maintenance deletes commit entries older than this; -1: entries are kept."""
 
@@ -220,7 +229,10 @@ def describe_log(
     dirty_ratios: Mapping[str, float] | None = None,
     boundary: int = 0,
 ) -> LogDescription:
-    """Return the description of a state; members of groups live or not as of the store's time, or log time if that is ahead. ``dirty_ratios``: by topic id."""
+    """Return the description of a state; members of groups live or not as of the store's time, or log time if that is ahead.
+
+    ``dirty_ratios``: by topic id.
+    """
     topics = tuple(
         TopicDescription(
             topic.name,
@@ -287,8 +299,8 @@ def describe_log(
 def find_outcome(state: LogState, transactional_id: str, epoch: int) -> Steps[TransactionOutcome | None]:
     """Look up how transaction (transactional id, epoch) ended: in the state, else back through the history.
 
-    Raises NotFoundError of kind ``history-gone``: it ended before the entries that are left. Requests: none when it is the id's last, else 1 GET per entry looked
-    at, newest first; of deleted entries 1 per hundred.
+    Raises NotFoundError of kind ``history-gone``: it ended before the entries that are left. Requests: none
+    when it is the id's last, else 1 GET per entry looked at, newest first; of deleted entries 1 per hundred.
     """
     known = state.transactional_ids.get(transactional_id)
     if known is None or type(epoch) is not int or epoch > known.epoch or epoch < 0:
@@ -323,8 +335,8 @@ def _told_by(
 ) -> TransactionOutcome | None:
     """Return how a transaction ended if an operation of its producer says it; without an outcome: it sent nothing.
 
-    ``opened`` is the entry that opened the producer just after the transaction, ``op`` or a later one. It names what it aborted
-    only when that had offsets: of what was staged, the stages before it tell.
+    ``opened`` is the entry that opened the producer just after the transaction, ``op`` or a later one. It
+    names what it aborted only when that had offsets: of what was staged, the stages before it tell.
     """
     name = op.transactional_id
     if isinstance(op, EndTxn) and op.epoch == epoch:

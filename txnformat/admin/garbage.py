@@ -111,7 +111,8 @@ class Limits(NamedTuple):
     floor: int
     """Entry: of objects that entries name."""
     old_entry: int
-    """The last entry whose time is the grace ago or longer: what was condemned by then may go. -1: there is none."""
+    """The last entry whose time is the grace ago or longer: what was condemned by then may go. -1: there is
+    none."""
     old_ms: int
     """The store's time a grace ago."""
 
@@ -133,7 +134,8 @@ class Known:
     held: set[str] = field(default_factory=set)
     """Keys of files that published tables have, or had within their hold time."""
     condemned: dict[str, list[int]] = field(default_factory=dict)
-    """The lists of condemned objects that have a key, by their place in the order in which the judge got to know them."""
+    """The lists of condemned objects that have a key, by their place in the order in which the judge got to
+    know them."""
 
 
 class Rows:
@@ -178,7 +180,8 @@ class _List:
 class Judge:
     """The judgement of the objects of a root, in parts: first the lists of condemned objects, then each object once, then the end.
 
-    ``snapshots_sound``: whether the two newest named snapshots were read back. ``views``: what published views hold back; None: there are none.
+    ``snapshots_sound``: whether the two newest named snapshots were read back. ``views``: what published
+    views hold back; None: there are none.
     """
 
     def __init__(
@@ -287,7 +290,10 @@ class Judge:
         return gone
 
     def done_lists(self) -> list[str]:
-        """Return the keys of the lists of which nothing is left; after all objects. To be deleted after their objects."""
+        """Return the keys of the lists of which nothing is left; after all objects.
+
+        To be deleted after their objects.
+        """
         done = []
         for one in self._lists:
             fate, why = (Fate.KEPT, Why.OPEN) if one.is_open else (Fate.DELETED, Why.DONE)
@@ -307,7 +313,10 @@ class _Views:
         self._manifests_from = views.manifests_from
 
     def add(self, rows: Rows, garbage: Garbage, key: str, size: int) -> bool:
-        """Judge an object, if it is one of a view. That of a table goes with its topic: a state forgets a deletion that is older than the grace."""
+        """Judge an object, if it is one of a view.
+
+        That of a table goes with its topic: a state forgets a deletion that is older than the grace.
+        """
         if not keys.is_of_view(key):
             return False
         manifest = keys.manifest_name(key)

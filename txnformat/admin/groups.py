@@ -83,8 +83,8 @@ class Groups:
         Parameters
         ----------
         states : iterable of str, optional
-            Only these: "Stable" (it has a live member), "Empty", "Dead" (neither member nor positions); case does not
-            matter.
+            Only these: "Stable" (it has a live member), "Empty", "Dead" (neither member nor positions); case
+            does not matter.
         pattern : str, optional
             Only names that match this regular expression as a whole.
 
@@ -99,9 +99,11 @@ class Groups:
     def describe(self, group: str) -> GroupDetails:
         """Describe a group: its member, and of every position where it is, what is pending there, and how far it lags.
 
-        The lag is exact: markers and aborted records do not count, nor does what lies behind the last stable offset.
+        The lag is exact: markers and aborted records do not count, nor does what lies behind the last stable
+        offset.
 
-        Requests: those of a refresh, and 1 GET, kept afterwards, for each sealed segment that a position lies inside.
+        Requests: those of a refresh, and 1 GET, kept afterwards, for each sealed segment that a position lies
+        inside.
 
         Raises
         ------
@@ -137,7 +139,9 @@ class Groups:
         force: bool = False,
         create: bool = False,
     ) -> GroupReset:
-        """Set positions of a group, all in one step. Its member, if there was one, is put out: it commits no more.
+        """Set positions of a group, all in one step.
+
+        Its member, if there was one, is put out: it commits no more.
 
         Parameters
         ----------
@@ -146,10 +150,10 @@ class Groups:
         partitions : sequence of int, optional
             Only these of the topic.
         to : str, int, datetime, timedelta or mapping
-            "earliest"; "latest" (the last stable offset); "current" (where it is, and "latest" where it has no position);
-            an offset; "shift:+n" or "shift:-n"; a datetime (naive: UTC): the first record that is not older, "latest"
-            without one; a timedelta: this long before now, by the store's time; a mapping of partition to offset, or without a topic
-            of (topic, partition) to offset.
+            "earliest"; "latest" (the last stable offset); "current" (where it is, and "latest" where it has
+            no position); an offset; "shift:+n" or "shift:-n"; a datetime (naive: UTC): the first record that
+            is not older, "latest" without one; a timedelta: this long before now, by the store's time; a
+            mapping of partition to offset, or without a topic of (topic, partition) to offset.
         dry_run : bool
             Only say what would be done, or why it could not be.
         force : bool
@@ -164,10 +168,12 @@ class Groups:
         OffsetOutOfRangeError
             A position is not from the log start to the last stable offset; nothing was changed.
         ConflictError
-            Kind ``group-active``: it has a live member. Kind ``offsets-held``: a prepared transaction holds a position.
-            Kinds ``offsets-changed``, ``offsets-pending``: what is to be shifted was committed meanwhile, or may be.
+            Kind ``group-active``: it has a live member. Kind ``offsets-held``: a prepared transaction holds a
+            position. Kinds ``offsets-changed``, ``offsets-pending``: what is to be shifted was committed
+            meanwhile, or may be.
         InvalidInputError
-            Kinds ``invalid-group-name``, ``invalid-reset-target``, ``invalid-offset``, ``invalid-reset``, ``no-position``.
+            Kinds ``invalid-group-name``, ``invalid-reset-target``, ``invalid-offset``, ``invalid-reset``,
+            ``no-position``.
 
         Notes
         -----
@@ -219,7 +225,8 @@ class Groups:
         NotFoundError
             Kind ``unknown-group``.
         ConflictError
-            Kind ``offsets-pending``: open transactions have positions of it. Kind ``group-active``: it has a live member.
+            Kind ``offsets-pending``: open transactions have positions of it. Kind ``group-active``: it has a
+            live member.
         """
         check_flags(force=force, dry_run=dry_run)
         check_reader_name(group, "group")

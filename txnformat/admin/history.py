@@ -1,7 +1,7 @@
 """The history of a log, entry by entry, newest first: for people, audits and tools.
 
-Entries are read backwards. Each one's hash is in the entry after it, and the newest one's in the state, so that what
-is shown is the chain itself: an entry that was exchanged is an error, never a line of the history.
+Entries are read backwards. Each one's hash is in the entry after it, and the newest one's in the state, so
+that what is shown is the chain itself: an entry that was exchanged is an error, never a line of the history.
 """
 
 from __future__ import annotations
@@ -165,15 +165,16 @@ def read_history(
 ) -> Iterator[HistoryEntry]:
     """Yield the entries of a log, newest first: at most ``limit`` (at least 1; None: all), from ``start`` (inclusive; None: the log's last) on.
 
-    ``state`` says where the history ends, and what topics are called. Raises InvalidInputError about ``limit`` and ``start``; CorruptDataError of
-    kind ``missing-entry`` (an entry is not there and may not be) or ``broken-chain`` (it is not the one that the next one follows); NotFoundError of
-    kind ``history-gone`` (it is deleted, and no bundle has it), after the entries that come before.
+    ``state`` says where the history ends, and what topics are called. Raises InvalidInputError about
+    ``limit`` and ``start``; CorruptDataError of kind ``missing-entry`` (an entry is not there and may not be)
+    or ``broken-chain`` (it is not the one that the next one follows); NotFoundError of kind ``history-gone``
+    (it is deleted, and no bundle has it), after the entries that come before.
 
     Requests: 1 GET per entry, many at once; further back 1 GET per hundred where there are bundles.
 
-    An opening does not name a transaction without offsets that it aborts (staged records, positions of groups, acknowledgements). The
-    state tells of each id's last one; of others what the id did before does, for which up to LOOK_BACK entries more
-    are read.
+    An opening does not name a transaction without offsets that it aborts (staged records, positions of
+    groups, acknowledgements). The state tells of each id's last one; of others what the id did before does,
+    for which up to LOOK_BACK entries more are read.
     """
     _check(state, limit, start)
     return _history(state, run, limit, start)
@@ -289,7 +290,10 @@ class _Backwards:
         self._bundle: tuple[int, list[bytes] | None] = (-1, None)
 
     def entries(self, end: int) -> Iterator[_Read]:
-        """Yield entries down to ``end`` (exclusive). Raises NotFoundError of kind ``history-gone`` where one is deleted, and in no bundle."""
+        """Yield entries down to ``end`` (exclusive).
+
+        Raises NotFoundError of kind ``history-gone`` where one is deleted, and in no bundle.
+        """
         size = BATCH_MIN
         while self._number > end:
             number = self._number
@@ -335,7 +339,10 @@ class _Backwards:
         return read
 
     def _deleted(self, number: int) -> _Read:
-        """Return a deleted entry out of its bundle. Raises NotFoundError of kind ``history-gone``: it is not to be had any more."""
+        """Return a deleted entry out of its bundle.
+
+        Raises NotFoundError of kind ``history-gone``: it is not to be had any more.
+        """
         if number >= self._run(read_boundary()):
             raise missing_entry(number)
         read = next(self._bundled(number) or iter(()), None)

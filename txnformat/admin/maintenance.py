@@ -77,7 +77,11 @@ class CompactedTopics(NamedTuple):
 def compact_by_settings(
     committer: Committer, sidecars: SidecarCache, *, dry_run: bool = False
 ) -> CompactedTopics:
-    """Compact all topics whose settings allow it. The log is sealed and listed once, before the first topic. ``dry_run``: only say what would be written, of what is listed."""
+    """Compact all topics whose settings allow it.
+
+    The log is sealed and listed once, before the first topic. ``dry_run``: only say what would be written, of
+    what is listed.
+    """
     state = committer.refresh()
     check_removal(state)
     names = sorted(
@@ -217,7 +221,8 @@ TASKS: dict[str, Task] = {
         is_wanted=lambda policy: policy.truncate_older_than is not None,
     ),
 }
-"""The tasks by name, in the order in which they run: ended transactions can be sealed, sealed segments can be removed, and the rest can be written together."""
+"""The tasks by name, in the order in which they run: ended transactions can be sealed, sealed segments can be
+removed, and the rest can be written together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,19 +250,24 @@ class MaintenanceReport:
     compacted: tuple[CompactedTopic, ...] = ()
     """Topics whose small files were written together."""
     vacuum: VacuumReport | None = None
-    """The effect of a vacuum with the grace of 7 days. If None, the caller did not ask for it, or this process has done it in the last 24 hours."""
+    """The effect of a vacuum with the grace of 7 days. If None, the caller did not ask for it, or this
+    process has done it in the last 24 hours."""
     damaged: tuple[DamagedTopic, ...] = ()
     """Topics of which a task met something damaged; the others were done."""
     truncation: TruncationReport | None = None
-    """The report of the truncation. If None, neither the log nor the caller says an age, or this process has done it in the last 6 hours."""
+    """The report of the truncation. If None, neither the log nor the caller says an age, or this process has
+    done it in the last 6 hours."""
     erasures: tuple[ErasureStatus, ...] = ()
-    """Erasures that were not complete before, and what they lack now; empty when this process has looked in the last hour."""
+    """Erasures that were not complete before, and what they lack now; empty when this process has looked in
+    the last hour."""
     lifted: tuple[LiftedMark, ...] = ()
     """Marks of subscriptions that had nothing but removed and aborted records and markers before them."""
     published: tuple[PublishReport, ...] = ()
-    """The publications of the topics whose settings ask for one, in each format, all at one entry. If empty, there is no such topic, or an open transaction holds everything back."""
+    """The publications of the topics whose settings ask for one, in each format, all at one entry. If empty,
+    there is no such topic, or an open transaction holds everything back."""
     rested: tuple[str, ...] = ()
-    """Tasks that were left out, since this process has done them a short time ago: their part of the report is empty."""
+    """Tasks that were left out, since this process has done them a short time ago: their part of the report
+    is empty."""
     dry_run: bool = False
     """True: nothing was changed, and this is what would come of it."""
 
@@ -278,7 +288,10 @@ class MaintenanceReport:
         rested: Sequence[str] = (),
         preview: SealPreview | None = None,
     ) -> Self:
-        """Return the report of some seals, expiries, ends, removals and compactions, of a vacuum and a truncation. ``preview``: of a dry run; then there are no seals."""
+        """Return the report of some seals, expiries, ends, removals and compactions, of a vacuum and a truncation.
+
+        ``preview``: of a dry run; then there are no seals.
+        """
         segments = [segment for seal in seals for segment in seal.segments]
         objects = [named for segment in segments for named in segment.record.objects()]
         parts = [part for segment in segments for part in segment.partitions]
@@ -317,7 +330,8 @@ def maintain(
 ) -> MaintenanceReport:
     """Do the named tasks, or all of them when none is named; see :meth:`txnformat.log.TxnLog.maintain`.
 
-    ``last_done``: when each task ended last, by name; each task that is done here gets its time. ``tables``: published ones as last seen; changed likewise.
+    ``last_done``: when each task ended last, by name; each task that is done here gets its time. ``tables``:
+    published ones as last seen; changed likewise.
     """
     unknown = [task for task in tasks if not is_text(task) or task not in TASKS]
     if unknown:
@@ -399,7 +413,10 @@ class Upkeep:
         self._damaged = 0
 
     def round(self) -> MaintenanceReport | None:
-        """Do a round; None: it failed in a way that the next one may not. Raises TxnLogError about what stays wrong, such as a corrupt log."""
+        """Do a round; None: it failed in a way that the next one may not.
+
+        Raises TxnLogError about what stays wrong, such as a corrupt log.
+        """
         try:
             return self.once()
         except (StorageError, ConflictError, CommitStateUnknownError) as error:

@@ -349,7 +349,8 @@ def _partition(
 
 def _volume(partition: PartitionState) -> _Volume:
     sealed = partition.sealed
-    # Spilled offsets below the last stable offset wait for their seal; until then only their object says what was aborted,
+    # Spilled offsets below the last stable offset wait for their seal; until then only their object says what
+    # was aborted,
     # and a spill in which the last stable offset lies counts as nothing.
     passed = [one for one in partition.spills if one.end_offset <= partition.last_stable_offset]
     records = sealed.records + sum(one.records for one in passed)

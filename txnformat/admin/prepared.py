@@ -1,8 +1,8 @@
 """Prepared transactions: what names them, and how their coordinator ends them, from any process.
 
-A transaction that is prepared waits for an outcome that another system decides (two-phase commit, as in KIP-939). The
-name can be written down there before it decides: with it alone the transaction is ended, also after a crash of the
-process that prepared it.
+A transaction that is prepared waits for an outcome that another system decides (two-phase commit, as in
+KIP-939). The name can be written down there before it decides: with it alone the transaction is ended, also
+after a crash of the process that prepared it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PreparedTransaction:
-    """Names a prepared transaction. ``str()`` gives the token, ``parse`` reads it. It is no secret and gives no rights."""
+    """Names a prepared transaction.
+
+    ``str()`` gives the token, ``parse`` reads it. It is no secret and gives no rights.
+    """
 
     log_id: str
     transactional_id: str
@@ -76,13 +79,13 @@ def end_prepared(
 ) -> TransactionOutcome:
     """End a prepared transaction, or find out that it has ended so.
 
-    Requests: those of a refresh, and 1 entry; none when it has ended, but 1 GET for each entry that is looked at when the
-    id has ended others since.
+    Requests: those of a refresh, and 1 entry; none when it has ended, but 1 GET for each entry that is looked
+    at when the id has ended others since.
 
-    Raises InvalidInputError (``invalid-token``, ``token-of-another-log``); NotFoundError (``unknown-transaction``);
-    InvalidTransactionStateError (``transaction-committed``, ``transaction-aborted``: the opposite outcome;
-    ``transaction-not-prepared``); ProducerFencedError (``aborted-by-operator``: it was given up by force, and cannot be
-    committed any more).
+    Raises InvalidInputError (``invalid-token``, ``token-of-another-log``); NotFoundError
+    (``unknown-transaction``); InvalidTransactionStateError (``transaction-committed``,
+    ``transaction-aborted``: the opposite outcome; ``transaction-not-prepared``); ProducerFencedError
+    (``aborted-by-operator``: it was given up by force, and cannot be committed any more).
     """
     named = token if isinstance(token, PreparedTransaction) else PreparedTransaction.parse(token)
     state = committer.refresh()
@@ -107,7 +110,8 @@ def end_prepared(
                 status=known.status.value,
                 **values,
             )
-        # Another process that ends it meanwhile ends this epoch: the log answers with that outcome, never with a newer one.
+        # Another process that ends it meanwhile ends this epoch: the log answers with that outcome, never
+        # with a newer one.
         producer = ProducerRef(named.producer_id, named.epoch, named.transactional_id)
         with suppress(
             InvalidTransactionStateError, ProducerFencedError

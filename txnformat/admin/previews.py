@@ -1,4 +1,7 @@
-"""Previews of tasks of maintenance: counted from the state, and from objects that are read. Nothing here writes."""
+"""Previews of tasks of maintenance: counted from the state, and from objects that are read.
+
+Nothing here writes.
+"""
 
 from __future__ import annotations
 

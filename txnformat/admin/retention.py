@@ -1,4 +1,7 @@
-"""Retention: the oldest records of a topic are removed by its settings. This module finds the partitions and their new log starts; :mod:`txnformat.admin.trimming` moves them."""
+"""Retention: the oldest records of a topic are removed by its settings.
+
+This module finds the partitions and their new log starts; :mod:`txnformat.admin.trimming` moves them.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,10 @@ class _Policy(NamedTuple):
 
 
 class _Cuts:
-    """The last entries that are older than some times; each is looked for once. ``now_ms``: the store's time."""
+    """The last entries that are older than some times; each is looked for once.
+
+    ``now_ms``: the store's time.
+    """
 
     def __init__(self, committer: Committer, state: LogState, now_ms: int) -> None:
         self._committer, self._state, self._now_ms = committer, state, now_ms
@@ -61,7 +67,10 @@ class _Cuts:
         return self._now_ms - age_ms - 1
 
     def entry(self, age_ms: int) -> int:
-        """Return the newest entry that is older than an age; -1: none is. Requests: about log2(entries) GETs the first time."""
+        """Return the newest entry that is older than an age; -1: none is.
+
+        Requests: about log2(entries) GETs the first time.
+        """
         if age_ms not in self._found:
             self._found[age_ms] = self._look(self.time_ms(age_ms))
         return self._found[age_ms]
@@ -88,10 +97,13 @@ class AppliedRetention(NamedTuple):
 def apply_retention(
     committer: Committer, sidecars: SidecarCache, *, dry_run: bool = False
 ) -> AppliedRetention:
-    """Remove the records that the settings of all topics no longer keep. ``dry_run``: only say which these are, of what is sealed.
+    """Remove the records that the settings of all topics no longer keep.
 
-    Requests: none in a log without such settings. Else about log2(entries) GETs for each retention time; for each partition
-    those of its segment list, the ``.index`` of the oldest segment that is sealed later than that time, and those of a trim.
+    ``dry_run``: only say which these are, of what is sealed.
+
+    Requests: none in a log without such settings. Else about log2(entries) GETs for each retention time; for
+    each partition those of its segment list, the ``.index`` of the oldest segment that is sealed later than
+    that time, and those of a trim.
     """
     state, store_ms = committer.refresh_with_time()
     policies = [(topic, _Policy.of(topic)) for _, topic in sorted(state.topics.items())]
@@ -187,7 +199,10 @@ class _Expired:
         return last >= 0 and (born_of(part.record.index.key) <= last or self._newest(part) <= last)
 
     def _newest(self, part: SegmentPart) -> int:
-        """Return the newest entry that has appended records of a segment. Requests: 1 GET, none when it is kept."""
+        """Return the newest entry that has appended records of a segment.
+
+        Requests: 1 GET, none when it is kept.
+        """
         return self._sidecars.index(part.record.index).newest_entry(self._key.partition, part.range)
 
 

@@ -1,4 +1,7 @@
-"""``log.subscriptions``: subscriptions made, listed, moved and deleted; what each has before it. And maintenance of their marks, over offsets that no reader gets."""
+"""``log.subscriptions``: subscriptions made, listed, moved and deleted; what each has before it.
+
+And maintenance of their marks, over offsets that no reader gets.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,8 @@ __all__ = [
 ]
 
 Where = int | str | Mapping[int, int]
-"""An offset for every partition, "earliest" or "latest" (the last stable offset), or an offset for some partitions."""
+"""An offset for every partition, "earliest" or "latest" (the last stable offset), or an offset for some
+partitions."""
 
 
 class Backlog(NamedTuple):
@@ -112,7 +116,8 @@ def backlog_of(
 class Subscriptions:
     """Subscriptions of a log. Got as ``log.subscriptions``.
 
-    Every call follows the log first. Requests: 1 GET when nothing is new; what changes a subscription 1 entry.
+    Every call follows the log first. Requests: 1 GET when nothing is new; what changes a subscription 1
+    entry.
     """
 
     def __init__(self, committer: Committer, sidecars: SidecarCache) -> None:
@@ -125,8 +130,9 @@ class Subscriptions:
         Parameters
         ----------
         start : int, str or mapping of int to int
-            The first offset that it wants: "earliest", "latest" (what is committed later), one for every partition, or one
-            for each of some partitions (the others: earliest). Partitions that the topic gets later begin at their earliest.
+            The first offset that it wants: "earliest", "latest" (what is committed later), one for every
+            partition, or one for each of some partitions (the others: earliest). Partitions that the topic
+            gets later begin at their earliest.
         exist_ok : bool
             It may exist; then it stays as it is.
 
@@ -281,10 +287,12 @@ class LiftedMarks(NamedTuple):
 
 
 def lift_marks(committer: Committer, sidecars: SidecarCache, *, dry_run: bool = False) -> LiftedMarks:
-    """Acknowledge the offsets from each mark on that no reader gets. ``dry_run``: only say what would come of it.
+    """Acknowledge the offsets from each mark on that no reader gets.
 
-    Requests: 1 GET for the sealed segment or batch table that a mark is in, and for those that it passes, unless they are kept; 1 entry for each
-    subscription whose mark moves.
+    ``dry_run``: only say what would come of it.
+
+    Requests: 1 GET for the sealed segment or batch table that a mark is in, and for those that it passes,
+    unless they are kept; 1 entry for each subscription whose mark moves.
     """
     state = committer.refresh()
     lifted: list[LiftedMark] = []

@@ -1,4 +1,7 @@
-"""Deleting a topic: the call, and what it has done. And doing something to topic after topic: one that is damaged does not stop the others."""
+"""Deleting a topic: the call, and what it has done.
+
+And doing something to topic after topic: one that is damaged does not stop the others.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DamagedTopic:
-    """A topic at which a task of maintenance met an object that is damaged or missing. The results of earlier tasks on the topic stay."""
+    """A topic at which a task of maintenance met an object that is damaged or missing.
+
+    The results of earlier tasks on the topic stay.
+    """
 
     topic: str
     kind: str
@@ -50,14 +56,18 @@ class DamagedTopic:
 
 
 def is_deleted(error: NotFoundError) -> bool:
-    """Return whether a topic is gone: it was there when the names were listed. Files that are gone are damage."""
+    """Return whether a topic is gone: it was there when the names were listed.
+
+    Files that are gone are damage.
+    """
     return error.kind in ("unknown-topic", "topic-gone")
 
 
 def attempt(committer: Committer, name: str, task: str, work: Callable[[], T]) -> T | DamagedTopic | None:
     """Do something to one topic of several, and return what comes of it; None: other clients were faster, and the next run looks again.
 
-    An object that is missing or damaged is looked for once more if the log has got newer entries: other clients may have put another in its place. ``task``: for the log output.
+    An object that is missing or damaged is looked for once more if the log has got newer entries: other
+    clients may have put another in its place. ``task``: for the log output.
     """
     for is_last in (False, True):
         entry = committer.state.entry
@@ -121,7 +131,10 @@ def delete_topic(
 
 
 def names_in(force: object) -> tuple[str, ...]:
-    """Return the prepared transactions that a user names in ``force``. Raises InvalidInputError of kind ``invalid-force``."""
+    """Return the prepared transactions that a user names in ``force``.
+
+    Raises InvalidInputError of kind ``invalid-force``.
+    """
     if isinstance(force, bool):
         return ()
     names = None if isinstance(force, str) or not isinstance(force, Sequence) else items(force, "force")

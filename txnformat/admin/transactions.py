@@ -89,9 +89,9 @@ class EndedTransaction:
 class Transactions:
     """Transactions of a log, for operators and jobs that did not begin them. Got as ``log.transactions``.
 
-    Ends name a transaction by (producer id, epoch) as it was seen: one that ends meanwhile is no error, and the next
-    one under the same id is never hit. Every call follows the log first. Requests: 1 GET when nothing is new; what ends
-    transactions 1 entry for many of them.
+    Ends name a transaction by (producer id, epoch) as it was seen: one that ends meanwhile is no error, and
+    the next one under the same id is never hit. Every call follows the log first. Requests: 1 GET when
+    nothing is new; what ends transactions 1 entry for many of them.
     """
 
     def __init__(self, committer: Committer) -> None:
@@ -113,7 +113,8 @@ class Transactions:
         Parameters
         ----------
         states : iterable of str, optional
-            Only these: "Empty", "Ongoing", "Prepared", "CompleteCommit", "CompleteAbort"; case does not matter.
+            Only these: "Empty", "Ongoing", "Prepared", "CompleteCommit", "CompleteAbort"; case does not
+            matter.
         pattern : str, optional
             Only ids that match this regular expression as a whole (KIP-1152).
         min_duration_ms : int, optional
@@ -124,7 +125,8 @@ class Transactions:
         Raises
         ------
         InvalidInputError
-            Kinds ``unknown-transaction-state``, ``invalid-pattern``; ``invalid-argument`` of ``producer_ids``.
+            Kinds ``unknown-transaction-state``, ``invalid-pattern``; ``invalid-argument`` of
+            ``producer_ids``.
         """
         producer_ids = items(producer_ids, "producer_ids")
         odd = not isinstance(producer_ids, Collection) or any(type(one) is not int for one in producer_ids)
@@ -165,8 +167,8 @@ class Transactions:
     def describe_producers(self, topic: str, partition: int) -> tuple[ProducerOfPartition, ...]:
         """Describe the producers that a partition remembers: idempotent ones, and those with an open transaction there.
 
-        Requests: those of a refresh, 1 GET for each append that is sealed, 100 at most, and 1 LIST; beyond them
-        ``last_timestamp_ms`` is None.
+        Requests: those of a refresh, 1 GET for each append that is sealed, 100 at most, and 1 LIST; beyond
+        them ``last_timestamp_ms`` is None.
 
         Raises
         ------
@@ -203,15 +205,15 @@ class Transactions:
         topic, partition : optional
             Only there; default: the whole log.
         max_transaction_timeout_ms : int, optional
-            Only transactions whose last append is older count as hanging; default: the longest timeout that the log
-            allows (15 minutes unless it says otherwise).
+            Only transactions whose last append is older count as hanging; default: the longest timeout that
+            the log allows (15 minutes unless it says otherwise).
 
         Returns
         -------
         HangingReport
-            ``hanging`` as Kafka's tool finds it (KIP-664): open in a partition although no transactional id has it
-            there. No writer can bring that about here. ``held``: late and prepared transactions, which look like it,
-            and what to do about each.
+            ``hanging`` as Kafka's tool finds it (KIP-664): open in a partition although no transactional id
+            has it there. No writer can bring that about here. ``held``: late and prepared transactions, which
+            look like it, and what to do about each.
 
         Requests: those of a refresh, and 1 GET for each spill of partitions with open transactions.
         """
@@ -237,8 +239,8 @@ class Transactions:
     ) -> tuple[LingeringTransaction, ...]:
         """List what is open under the ids ``prefix-<integer>``, by that integer.
 
-        With ``parallelism`` each says which worker of such a job aborts it: None are those beyond the factor, which
-        :meth:`abort` ends.
+        With ``parallelism`` each says which worker of such a job aborts it: None are those beyond the factor,
+        which :meth:`abort` ends.
         """
         check_workers(prefix, parallelism, None, safe_scale_down_factor)
         state, now_ms = self._committer.refresh_with_time()
@@ -256,10 +258,12 @@ class Transactions:
         start_offset: int | None = None,
         dry_run: bool = False,
     ) -> tuple[EndedTransaction, ...]:
-        """Abort open transactions as an operator. Their producers learn it at their next call, and are fenced.
+        """Abort open transactions as an operator.
 
-        Exactly one way to name them: an id; a ``prefix`` of ids; or ``topic``, ``partition`` and ``start_offset``, the
-        transaction's first offset there.
+        Their producers learn it at their next call, and are fenced.
+
+        Exactly one way to name them: an id; a ``prefix`` of ids; or ``topic``, ``partition`` and
+        ``start_offset``, the transaction's first offset there.
 
         Parameters
         ----------
@@ -276,10 +280,11 @@ class Transactions:
         InvalidInputError
             Kind ``invalid-abort``: not exactly one way.
         InvalidTransactionStateError
-            Kind ``transaction-prepared``: the one that was named is prepared. Kind ``hanging-transaction``: no
-            transactional id has it.
+            Kind ``transaction-prepared``: the one that was named is prepared. Kind ``hanging-transaction``:
+            no transactional id has it.
         NotFoundError
-            Kind ``unknown-transactional-id``, ``unknown-topic``, ``unknown-partition``, ``unknown-transaction``.
+            Kind ``unknown-transactional-id``, ``unknown-topic``, ``unknown-partition``,
+            ``unknown-transaction``.
         """
         check_flags(dry_run=dry_run)
         place = (topic, partition, start_offset)
@@ -325,7 +330,10 @@ class Transactions:
         return done
 
     def end_expired(self) -> tuple[EndedTransaction, ...]:
-        """End all open transactions whose time is over. Any process may; every commit to the log does it besides."""
+        """End all open transactions whose time is over.
+
+        Any process may; every commit to the log does it besides.
+        """
         ended = []
         for action in self._committer.end_expired():
             known = self._committer.state.transactional_ids.get(action.transactional_id)
@@ -367,18 +375,19 @@ class Transactions:
     ) -> tuple[EndedTransaction, ...]:
         """Abort what an earlier run of a parallel job left open under the ids that are this worker's to clean up.
 
-        Worker i of p takes the existing ids ``prefix-<integer k>`` with k ≡ i (mod p) and k < p × factor: its own
-        first, then the others by number. Prepared transactions are left alone.
+        Worker i of p takes the existing ids ``prefix-<integer k>`` with k ≡ i (mod p) and k < p × factor: its
+        own first, then the others by number. Prepared transactions are left alone.
 
         Parameters
         ----------
         worker : int
             0 to ``parallelism`` - 1.
         safe_scale_down_factor : int
-            A job may come back with this part of its workers at the least; :meth:`lingering` finds what is beyond.
+            A job may come back with this part of its workers at the least; :meth:`lingering` finds what is
+            beyond.
         opened_before_entry : int, optional
-            Only transactions whose first entry is below this one (exclusive): the next entry when the caller started,
-            ``log.refresh().entry + 1``. Default: when this call began.
+            Only transactions whose first entry is below this one (exclusive): the next entry when the caller
+            started, ``log.refresh().entry + 1``. Default: when this call began.
         restored : bool
             The job continues from a checkpoint: abort only the worker's own id.
         dry_run : bool

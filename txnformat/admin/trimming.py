@@ -27,7 +27,8 @@ from txnformat.types import OffsetRange, TopicPartition
 __all__ = ["LATEST", "DeletedRecords", "count_trim", "delete_records", "trim_to"]
 
 LATEST = -1
-"""In place of an offset: the last stable offset (Kafka's high watermark, RecordsToDelete of -1); by force the log end."""
+"""In place of an offset: the last stable offset (Kafka's high watermark, RecordsToDelete of -1); by force the
+log end."""
 ATTEMPTS = 10
 """How often a trim is counted anew because another client has moved a log start."""
 
@@ -95,7 +96,10 @@ Ended = dict[int, dict[str, tuple[str, ...]]]
 
 
 def _held(state: LogState, topic: TopicState, wanted: Mapping[int, int], prepared: Sequence[str]) -> Ended:
-    """Return the transactions that are to be ended. Raises InvalidTransactionStateError about a prepared one that the user has not named."""
+    """Return the transactions that are to be ended.
+
+    Raises InvalidTransactionStateError about a prepared one that the user has not named.
+    """
     found = holders(state, {_key(topic, number): offset for number, offset in wanted.items()})
     check_named_prepared(state, found, prepared)
     ended: Ended = {}
@@ -143,8 +147,9 @@ def trim_to(
 ) -> list[DeletedRecords]:
     """Move the log start of partitions to offsets up to the last stable ones, which are sealed first; return the log starts before and now.
 
-    ``unpinned``: by partition the offset below which readers hold nothing back; None: they hold nothing anywhere. Raises
-    ConflictError: ``records-pinned``, and as :meth:`txnformat.log.TxnLog.delete_records`; NotFoundError of kind ``topic-gone``.
+    ``unpinned``: by partition the offset below which readers hold nothing back; None: they hold nothing
+    anywhere. Raises ConflictError: ``records-pinned``, and as :meth:`txnformat.log.TxnLog.delete_records`;
+    NotFoundError of kind ``topic-gone``.
     """
     state = committer.state
     state.topic_of(topic.topic_id, "a removal of records")
@@ -197,7 +202,10 @@ def _sealed(committer: Committer, state: LogState, topic: TopicState, wanted: Ma
 def _checked(
     state: LogState, topic: TopicState, offsets: int | Mapping[int, int], *, force: bool
 ) -> dict[int, int]:
-    """Return the new log start of each partition; raise about what is none. ``force``: no open transaction is in the way."""
+    """Return the new log start of each partition; raise about what is none.
+
+    ``force``: no open transaction is in the way.
+    """
     if type(offsets) is int:
         offsets = dict.fromkeys(range(topic.partitions), offsets)
     if not isinstance(offsets, Mapping) or not offsets:
@@ -250,7 +258,8 @@ def count_trim(
 ) -> TrimTopic | None:
     """Return the intent that moves the log starts that are still below; None: there are none.
 
-    Requests: 1 GET for each sealed segment that the removed offsets are in, several at a time, and those of the segment lists.
+    Requests: 1 GET for each sealed segment that the removed offsets are in, several at a time, and those of
+    the segment lists.
     """
     parts, seen, revisions = [], [], []
     for number, offset in sorted(wanted.items()):

@@ -1,12 +1,14 @@
 """Old entries go away by a boundary, in two runs at least an hour apart: the first writes the boundary, the second deletes what lies below it.
 
-1. The run reads everything that has to stay: both named snapshots with the entries after them, and the bundles of what is to go (:mod:`txnformat.protocol.truncation`).
-   Anything that cannot be read stops the run before it changes anything.
+1. The run reads everything that has to stay: both named snapshots with the entries after them, and the
+   bundles of what is to go (:mod:`txnformat.protocol.truncation`). Anything that cannot be read stops the run
+   before it changes anything.
 2. ``_txnlog/boundary/<b>`` is created. From then on no client trusts a slot below it.
-3. A run that finds a boundary which the store made an hour ago or longer deletes entries below, in ascending order; then the snapshots of deleted
-   entries, and all boundaries but the two highest.
+3. A run that finds a boundary which the store made an hour ago or longer deletes entries below, in ascending
+   order; then the snapshots of deleted entries, and all boundaries but the two highest.
 
-So runs commute, and one that was cut short at any point is completed by the next. The specification, section 5.18, has the rules.
+So runs commute, and one that was cut short at any point is completed by the next. The specification, section
+5.18, has the rules.
 """
 
 from __future__ import annotations
@@ -109,7 +111,8 @@ class TruncationReport:
     deleted_below: int
     """Entries below (exclusive) have been deleted, but those that are too large for a bundle; 0: none."""
     waits_until_ms: int | None
-    """The store's time, ms since the epoch, from which on a run deletes the entries below the boundary. If None, it is over."""
+    """The store's time, ms since the epoch, from which on a run deletes the entries below the boundary. If
+    None, it is over."""
     limited_by: str
     """Why the boundary is not higher."""
     older_than_ms: int
@@ -157,7 +160,9 @@ def _age(given: object) -> str:
 def write_needed_snapshots(committer: Committer, older_than: datetime.timedelta) -> None:
     """Do that without which the boundary cannot rise: move rows out of old entries, and write snapshots, of which a log with few commits would name no newer ones.
 
-    Requests: those of the search for a time, and if they are needed 2 snapshots and 2 entries; so at most 2 entries for a hundred that goes. Also those of a seal and of spills, if old entries have rows that are nowhere else.
+    Requests: those of the search for a time, and if they are needed 2 snapshots and 2 entries; so at most 2
+    entries for a hundred that goes. Also those of a seal and of spills, if old entries have rows that are
+    nowhere else.
     """
     age_ms = checked_age_ms(older_than)
     state = committer.refresh()
@@ -170,7 +175,10 @@ def write_needed_snapshots(committer: Committer, older_than: datetime.timedelta)
 
 
 def _free(committer: Committer, below: int) -> None:
-    """Move embedded records out of the entries below ``below`` (exclusive): by a seal, and where an open transaction holds them back by a spill. Else it would keep the entries for as long as it is open."""
+    """Move embedded records out of the entries below ``below`` (exclusive): by a seal, and where an open transaction holds them back by a spill.
+
+    Else it would keep the entries for as long as it is open.
+    """
     try:
         if topics_embedded(committer.state, below):
             committer.seal()
@@ -220,7 +228,8 @@ class _Truncation:
         boundaries = self._boundaries()
         highest = max(boundaries, default=0)
         ripe, waits_until_ms = self._ripe(boundaries, now_ms)
-        # A boundary that waits for its hour stays the highest: else a run every minute would let none become old enough.
+        # A boundary that waits for its hour stays the highest: else a run every minute would let none become
+        # old enough.
         is_new = allowed.boundary > highest and waits_until_ms is None
         end = min(ripe, allowed.boundary)
         entries = self._numbered(keys.LOG_PREFIX, keys.parse_entry_key)

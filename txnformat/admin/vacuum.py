@@ -1,12 +1,16 @@
-"""The vacuum: deletes the objects that no state names any more, and no operation can name again. In two runs, a grace apart.
+"""The vacuum: deletes the objects that no state names any more, and no operation can name again.
 
-1. A mark (:mod:`txnformat.core.lifecycle.vacuum`) moves the floor to the last entry that is older than the grace: nothing that was born below it
-   can be named from then on.
-2. An object that was born below the floor, and that no state at the mark or later leads to, is garbage for good. The vacuum *condemns* it: its key goes into an object
-   ``_txnlog/condemned/<entry>-<uuid>``.
-3. A run that finds a list of an entry older than the grace deletes its objects: readers that planned by a state before that entry have had the grace.
+In two runs, a grace apart.
 
-So runs commute, and one that was cut short at any point is completed by the next. The specification, section 5.14, has the rules.
+1. A mark (:mod:`txnformat.core.lifecycle.vacuum`) moves the floor to the last entry that is older than the
+   grace: nothing that was born below it can be named from then on.
+2. An object that was born below the floor, and that no state at the mark or later leads to, is garbage for
+   good. The vacuum *condemns* it: its key goes into an object ``_txnlog/condemned/<entry>-<uuid>``.
+3. A run that finds a list of an entry older than the grace deletes its objects: readers that planned by a
+   state before that entry have had the grace.
+
+So runs commute, and one that was cut short at any point is completed by the next. The specification, section
+5.14, has the rules.
 """
 
 from __future__ import annotations
@@ -53,7 +57,8 @@ __all__ = ["vacuum"]
 logger = logging.getLogger("txnlog")
 
 _LISTED, _LIVE, _HELD, _CONDEMNED = range(4)
-"""A row of the spool says of its key: it was listed, with its size; the state leads to it; a published table holds it; a list of condemned objects has it."""
+"""A row of the spool says of its key: it was listed, with its size; the state leads to it; a published table
+holds it; a list of condemned objects has it."""
 
 
 def vacuum(
@@ -112,7 +117,8 @@ class _Vacuum:
             if moves and not self._dry_run:
                 state = self._marked(old_entry)
             floor = old_entry if moves and self._dry_run else state.vacuum_floor
-            # From here to the first deletion everything is read that is needed: what cannot be read stops the vacuum.
+            # From here to the first deletion everything is read that is needed: what cannot be read stops the
+            # vacuum.
             live_objects(self._requests, state, lambda key: spool.add(key, _LIVE))
             documents = self._documents(state, listed)
             sound = self._has_sound_snapshots(state, listed)

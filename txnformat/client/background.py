@@ -21,7 +21,10 @@ JOIN_SECONDS = 0.25
 
 
 class Background:
-    """Runs jobs that keep a log small; it is whole without them, so whatever fails is only noted. The clock bounds the wait for jobs that hang."""
+    """Runs jobs that keep a log small; it is whole without them, so whatever fails is only noted.
+
+    The clock bounds the wait for jobs that hang.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -40,7 +43,8 @@ class Background:
         try:
             thread.start()
         except RuntimeError as error:
-            # No thread can be started (the interpreter shuts down): no reason to fail a commit that has landed.
+            # No thread can be started (the interpreter shuts down): no reason to fail a commit that has
+            # landed.
             logger.debug("no %s: %s", name, error)
         else:
             self._threads[name] = thread

@@ -1,15 +1,15 @@
 """Group commit inside a process: threads hand in intents, one of them leads and commits for all.
 
-The leader takes everything that waits, commits it as one group, answers, and passes the lead on as soon as its
-own intents have their answers, so that no thread works for others for ever.
+The leader takes everything that waits, commits it as one group, answers, and passes the lead on as soon as
+its own intents have their answers, so that no thread works for others for ever.
 
-The view is an immutable value: all read it without a lock, and a commit that takes long holds up no reader. Commits and
-refreshes begin from the newest view and publish what they come to, never an older one.
+The view is an immutable value: all read it without a lock, and a commit that takes long holds up no reader.
+Commits and refreshes begin from the newest view and publish what they come to, never an older one.
 
-Signal handlers raise in the main thread, which therefore leads no group and holds no lock: its calls are errands
-(:mod:`txnformat.shield`). An interrupt reaches the caller at once, and the call goes on without it; a commit may then
-land. Should anything else cut a leader off (no memory, an asynchronous exception), those who wait stay in the queue, and the
-next leader commits the same intents again, which the log recognises.
+Signal handlers raise in the main thread, which therefore leads no group and holds no lock: its calls are
+errands (:mod:`txnformat.shield`). An interrupt reaches the caller at once, and the call goes on without it; a
+commit may then land. Should anything else cut a leader off (no memory, an asynchronous exception), those who
+wait stay in the queue, and the next leader commits the same intents again, which the log recognises.
 """
 
 from __future__ import annotations
@@ -78,18 +78,23 @@ O = TypeVar("O", bound=Operation)
 logger = logging.getLogger("txnlog")
 
 SNAPSHOT_PAYLOAD_BYTES, SEAL_PAYLOAD_BYTES = 8 * 2**20, 32 * 2**20
-"""Bytes that a process embeds until it writes a snapshot, so that openers need not read them, and until it seals: its entries wait for that to be truncated."""
+"""Bytes that a process embeds until it writes a snapshot, so that openers need not read them, and until it
+seals: its entries wait for that to be truncated."""
 SEAL_PAYLOADS = 1_024
-"""Entries with embedded files that a process writes until it seals: a reader fetches each of them, and decodes its files one by one."""
+"""Entries with embedded files that a process writes until it seals: a reader fetches each of them, and
+decodes its files one by one."""
 
 PUBLISH_SECONDS = 1.0
-"""How long a view waits to be published: an asynchronous exception may have ended the thread that held the lock."""
+"""How long a view waits to be published: an asynchronous exception may have ended the thread that held the
+lock."""
 
 UPLOAD_VIEW_MS_MAX = GRACE_MS_MIN // 4
-"""Oldest view that says when a new object was born: else a vacuum's grace would begin long before the upload."""
+"""Oldest view that says when a new object was born: else a vacuum's grace would begin long before the upload.
+"""
 
 UNSENT_MAX = 4_096
-"""Most intents that are remembered as never sent: those whose callers were interrupted are never committed."""
+"""Most intents that are remembered as never sent: those whose callers were interrupted are never committed.
+"""
 
 _LEAD = "lead"
 
@@ -97,8 +102,8 @@ _LEAD = "lead"
 class Committer:
     """A process's handle on the chain of one log: follows it, and commits to it.
 
-    Safe for use by many threads, and in a forked child, which opens the log again. Nothing is read or written before the
-    first call of a method.
+    Safe for use by many threads, and in a forked child, which opens the log again. Nothing is read or written
+    before the first call of a method.
     """
 
     def __init__(
@@ -118,7 +123,8 @@ class Committer:
         renew_after_fork(self)
 
     def __reduce__(self) -> NoReturn:
-        # Logs, and what is made from one, hold a committer: pickle would say that a lock inside cannot be pickled.
+        # Logs, and what is made from one, hold a committer: pickle would say that a lock inside cannot be
+        # pickled.
         raise InvalidInputError(
             f"an open log cannot be pickled or copied: it stays in the process that opened it ({self.store.url})",
             kind="not-picklable",
@@ -126,7 +132,10 @@ class Committer:
         )
 
     def renew(self) -> None:
-        """Reset to the initial state, without threads. In a forked child the parent's may have been anywhere."""
+        """Reset to the initial state, without threads.
+
+        In a forked child the parent's may have been anywhere.
+        """
         self._view: View | None = None
         self._publishing = allocate_lock()
         self._pace = Pace()  # the leader's
@@ -197,9 +206,12 @@ class Committer:
         return self._view is not None and self._view.behind > 0
 
     def born(self) -> int:
-        """Return the entry that objects uploaded from now on are born in, for their keys. Requests: 1 GET if the view is older than half an hour.
+        """Return the entry that objects uploaded from now on are born in, for their keys.
 
-        A lower bound is always right: an object that was born too early expires earlier. So an outage does not matter.
+        Requests: 1 GET if the view is older than half an hour.
+
+        A lower bound is always right: an object that was born too early expires earlier. So an outage does
+        not matter.
         """
         view = self._view
         now = self.clock.now()
@@ -234,7 +246,8 @@ class Committer:
     def commit(self, intent: Intent) -> CommitResult:
         """Commit an intent, together with those of other threads that wait at the same time; raise what says why it was not applied.
 
-        Interrupted (Ctrl-C), or with CommitStateUnknownError, it may or may not land: the same intent may be committed again.
+        Interrupted (Ctrl-C), or with CommitStateUnknownError, it may or may not land: the same intent may be
+        committed again.
         """
         (answer,) = self.commit_together([intent])
         if isinstance(answer, TxnLogError):
@@ -290,7 +303,8 @@ class Committer:
         """Commit everything that waits as one group, and answer."""
         group = [waiter for waiter in self._queue[:] if waiter.answer is None]
         self.counter.group(len(group))
-        # A call that was interrupted goes on, and its caller may repeat it meanwhile: the same intent waits twice.
+        # A call that was interrupted goes on, and its caller may repeat it meanwhile: the same intent waits
+        # twice.
         intents = {waiter.intent.intent_id: waiter.intent for waiter in group}
         unsent = frozenset(waiter.intent.intent_id for waiter in group if waiter.unsent)
         answers: dict[str, CommitResult | TxnLogError] = {}
@@ -373,7 +387,10 @@ class Committer:
             self._driver.run(write_bundles(first, kept))
 
     def write_snapshot(self) -> None:
-        """Write a snapshot of the newest state, name it in an entry, and let ``latest`` name it; nothing, if another process is faster. Requests: 1 entry and some 4 more."""
+        """Write a snapshot of the newest state, name it in an entry, and let ``latest`` name it; nothing, if another process is faster.
+
+        Requests: 1 entry and some 4 more.
+        """
         shielded(self._write_snapshot)
 
     def _write_snapshot(self) -> None:
@@ -392,11 +409,12 @@ class Committer:
     def seal(self, *, merge: bool = False, topic_id: str | None = None) -> list[Seal]:
         """Seal everything that can be sealed now, in one entry for each 1,000 partitions or 100,000 batches; then spill what open transactions hold back.
 
-        ``merge``: then merge the segment lists that are too large for writers, too. ``topic_id``: of this topic alone, which damage of others does not concern.
+        ``merge``: then merge the segment lists that are too large for writers, too. ``topic_id``: of this
+        topic alone, which damage of others does not concern.
 
-        Records appended meanwhile are left for the next call, so that this one comes to an end. Fewer, or none, when
-        another process seals at the same time. Interrupted, it goes on without its caller.
-        Raises CorruptDataError about a payload that cannot be read, when everything else is sealed.
+        Records appended meanwhile are left for the next call, so that this one comes to an end. Fewer, or
+        none, when another process seals at the same time. Interrupted, it goes on without its caller. Raises
+        CorruptDataError about a payload that cannot be read, when everything else is sealed.
         """
         return shielded(lambda: self._seal(merge, topic_id))
 
@@ -419,7 +437,9 @@ class Committer:
         return done
 
     def spill(self, topic_id: str) -> None:
-        """Spill what open transactions hold back in a topic, however little it is: embedded records there become objects. Nothing, in a log that cannot spill.
+        """Spill what open transactions hold back in a topic, however little it is: embedded records there become objects.
+
+        Nothing, in a log that cannot spill.
 
         Raises CorruptDataError about a payload that cannot be read.
         """

@@ -59,7 +59,9 @@ def check_max_timeout(longest_ms: int) -> None:
 def begin_log(
     committer: Committer, max_transaction_timeout_ms: int | None, *, embedding: bool | None
 ) -> None:
-    """Write the first entry of a log that was just created. ``embedding`` None: as the settings say. Requests: 1 entry.
+    """Write the first entry of a log that was just created.
+
+    ``embedding`` None: as the settings say. Requests: 1 entry.
 
     Raises ConflictError of kind ``log-exists`` when another process has written it, and it differs.
     """

@@ -137,7 +137,8 @@ class Driver:
             try:
                 return list(pool.map(attempt, requests))
             except RuntimeError:
-                # No thread can be started: the interpreter shuts down, or the machine has no more. Reads may be
+                # No thread can be started: the interpreter shuts down, or the machine has no more. Reads may
+                # be
                 # repeated, so go without.
                 pass
         return [attempt(request) for request in requests]

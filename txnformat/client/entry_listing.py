@@ -14,9 +14,9 @@ DOUBLINGS = 24
 def list_after(store: ObjectStore, prefix: str, start_after: str | None) -> list[str]:
     """Return the keys under a prefix that sort after ``start_after`` (exclusive), sorted.
 
-    Entries follow each other. So where a listing looks at every object, the newest entry is found by steps that halve, and the steps after it find what
-    lies behind an entry that is missing; the answer has the keys in between, also that of a missing entry. Requests: 1 LIST; or some
-    fifty HEADs for entries.
+    Entries follow each other. So where a listing looks at every object, the newest entry is found by steps
+    that halve, and the steps after it find what lies behind an entry that is missing; the answer has the keys
+    in between, also that of a missing entry. Requests: 1 LIST; or some fifty HEADs for entries.
     """
     last = None if start_after is None or prefix != keys.LOG_PREFIX else keys.parse_entry_key(start_after)
     if last is None or not lists_by_scanning(store):

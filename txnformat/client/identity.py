@@ -1,4 +1,7 @@
-"""Whether the log that was opened is still the one at its place. A look for new entries cannot detect it: it asks for the next entry alone."""
+"""Whether the log that was opened is still the one at its place.
+
+A look for new entries cannot detect it: it asks for the next entry alone.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ __all__ = ["check_still_there", "explaining"]
 
 
 def check_still_there(committer: Committer) -> None:
-    """Raise NotFoundError of kind ``log-gone`` or ConflictError of kind ``log-replaced`` if the log is not there any more. Requests: 1 GET."""
+    """Raise NotFoundError of kind ``log-gone`` or ConflictError of kind ``log-replaced`` if the log is not there any more.
+
+    Requests: 1 GET.
+    """
     committer.read(check_identity(committer.state.log_id))
 
 

@@ -14,7 +14,8 @@ __all__ = ["REPEATED", "is_arrow", "without_arrow"]
 REPEATED = "an array repeats one element without holding it; pass a copy"
 
 COPY_MAX = 4 << 20
-"""Bytes and values that a copy of a small array may take; a larger array may take ``COPY_PER_BYTE`` for each byte that it holds."""
+"""Bytes and values that a copy of a small array may take; a larger array may take ``COPY_PER_BYTE`` for each
+byte that it holds."""
 
 COPY_PER_BYTE = 8
 

@@ -1,4 +1,7 @@
-"""Metadata objects that are Arrow IPC files of one record batch: written the same way everywhere, and checked when read. Pure."""
+"""Metadata objects that are Arrow IPC files of one record batch: written the same way everywhere, and checked when read.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,8 @@ def encode_arrow_file(batch: pa.RecordBatch) -> bytes:
 def decode_arrow_file(data: bytes, schema: pa.Schema, corrupt: Callable[[str], CorruptDataError]) -> pa.Table:
     """Return the table of a file, without nulls.
 
-    ``corrupt``: makes the error from what is wrong. Raises CorruptDataError: the bytes are no Arrow file of one record batch,
-    have other columns, nulls, or are too large when decompressed.
+    ``corrupt``: makes the error from what is wrong. Raises CorruptDataError: the bytes are no Arrow file of
+    one record batch, have other columns, nulls, or are too large when decompressed.
     """
     try:
         _, columns = read_arrow_file(data, schema)

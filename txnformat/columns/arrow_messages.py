@@ -1,8 +1,11 @@
-"""Arrow IPC files of flat columns, decoded without Arrow's decoder: integers, and texts in dictionaries. Pure.
+"""Arrow IPC files of flat columns, decoded without Arrow's decoder: integers, and texts in dictionaries.
 
-A flatbuffer is a graph: a few bytes may stand for very many fields, or very long names. So a schema is compared with the
-expected one while it is read, and Arrow's own decoder never gets one. The places, rows and decompressed sizes that a file declares are
-checked before anything is made of them, and nothing is larger than it declares. Only what the format's own files have is read: one record batch, no nulls.
+Pure.
+
+A flatbuffer is a graph: a few bytes may stand for very many fields, or very long names. So a schema is
+compared with the expected one while it is read, and Arrow's own decoder never gets one. The places, rows and
+decompressed sizes that a file declares are checked before anything is made of them, and nothing is larger
+than it declares. Only what the format's own files have is read: one record batch, no nulls.
 """
 
 from __future__ import annotations
@@ -29,14 +32,16 @@ NAME_BYTES_MAX = 249
 """Longest name of a column (inclusive): many fields may have one and the same long name."""
 
 WHOLE_BYTES_MAX = 64 * 1024 * 1024
-"""Decompressed bytes of a file (inclusive), unless they are at most RATIO_MAX times as many as the file has."""
+"""Decompressed bytes of a file (inclusive), unless they are at most RATIO_MAX times as many as the file has.
+"""
 SCHEMAS_KNOWN_MAX = 64
 """Schemas of files that the process remembers to have compared (inclusive),"""
 KNOWN_BYTES_MAX = 16 * 1024
 """none of which has more bytes (inclusive)."""
 
 RATIO_MAX = 64
-"""Four times that of real files: a segment list of parts that differ has 16 or less, an ``.index`` 22, markers 11."""
+"""Four times that of real files: a segment list of parts that differ has 16 or less, an ``.index`` 22,
+markers 11."""
 
 Columns = Mapping[str, pa.Array]
 
@@ -118,8 +123,8 @@ class _Batch(NamedTuple):
 def read_arrow_file(data: bytes, schema: pa.Schema) -> tuple[int, Columns]:
     """Return number of rows and columns of a file.
 
-    ``schema``: int32, int64, and dictionaries of strings with int32 numbers, none nullable. Raises ArrowFileError: the bytes are
-    not such a file with one record batch, or are too large when decompressed.
+    ``schema``: int32, int64, and dictionaries of strings with int32 numbers, none nullable. Raises
+    ArrowFileError: the bytes are not such a file with one record batch, or are too large when decompressed.
     """
     view = memoryview(data)
     if data[:8] != MAGIC + b"\0\0" or data[-6:] != MAGIC or len(data) < 18:
@@ -156,9 +161,10 @@ def decoded_bytes_max(stored: int) -> int:
 def check_stream(data: memoryview, schema: pa.Schema, stored: int, others: int = 0) -> tuple[int, int]:
     """Return where the record batch of an Arrow IPC stream begins, and what it declares to be when decompressed, bytes.
 
-    ``data``: of bytes: the stream of ``schema`` and one record batch. Nothing is decompressed. ``stored``: bytes of the object that
-    it is a part of. ``others``: bytes that its other parts declare: they count, too. Raises ArrowFileError: it declares more than
-    WHOLE_BYTES_MAX and RATIO_MAX times ``stored``, has nulls, or is no such stream.
+    ``data``: of bytes: the stream of ``schema`` and one record batch. Nothing is decompressed. ``stored``:
+    bytes of the object that it is a part of. ``others``: bytes that its other parts declare: they count, too.
+    Raises ArrowFileError: it declares more than WHOLE_BYTES_MAX and RATIO_MAX times ``stored``, has nulls, or
+    is no such stream.
     """
     schema_length, found = _message(data, 0, SCHEMA)
     _known_fields(found.table(2), schema)
@@ -203,7 +209,8 @@ def _blocks(footer: _Table, index: int, count_max: int) -> list[tuple[int, int, 
 def _known_fields(found: _Table | None, schema: pa.Schema) -> Sequence[_Field]:
     """Return the fields of a schema that is ``schema``: as :func:`_fields`, which takes a millisecond, or as that did for the same bytes before.
 
-    Writers put a schema behind what refers to it, and what differs from file to file before it: so the bytes from it on are the same in most files.
+    Writers put a schema behind what refers to it, and what differs from file to file before it: so the bytes
+    from it on are the same in most files.
     """
     if found is None:
         return _fields(found, schema)

@@ -16,7 +16,8 @@ T = TypeVar("T")
 KNOWN_MAX = 1_000
 
 BITMAP_BYTES = 3
-"""Bytes counted for a value's bit in the bitmap of nulls, at most: two bytes where a chunk has a single one, and a margin."""
+"""Bytes counted for a value's bit in the bitmap of nulls, at most: two bytes where a chunk has a single one,
+and a margin."""
 
 _OFFSETS = {pa.string().id: 4, pa.binary().id: 4, pa.large_string().id: 8, pa.large_binary().id: 8}
 """Width of the offsets of a type's values, in bytes."""
@@ -69,7 +70,9 @@ _flat_of = OfSchema(_flat)
 
 
 def bytes_at_most(table: pa.Table, schema: pa.Schema) -> int:
-    """Return a number that ``table.nbytes`` is not above. Buffers are not trusted: they may be shared, or larger than what they hold.
+    """Return a number that ``table.nbytes`` is not above.
+
+    Buffers are not trusted: they may be shared, or larger than what they hold.
 
     ``schema``: that of the table; best always the same object, for what is known of it is kept.
     """

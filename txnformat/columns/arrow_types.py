@@ -2,8 +2,8 @@
 
 The canonical schema of a topic is what ``pyspark.sql.pandas.types.to_arrow_schema`` makes of the same Spark
 schema with everything nullable: list children are called ``element``, map entries ``key`` and ``value``,
-timestamps are microseconds and either ``UTC`` or without a zone. Only times of day differ: microseconds, as Spark
-means them, where its Arrow form says nanoseconds.
+timestamps are microseconds and either ``UTC`` or without a zone. Only times of day differ: microseconds, as
+Spark means them, where its Arrow form says nanoseconds.
 
 Near types that lose nothing are accepted and replaced (``large_string`` by ``string``); everything else is a
 problem, and problems are collected, so that the user sees all of them at once.
@@ -47,7 +47,8 @@ COLUMNS_MAX = 10_000
 """Most columns of a topic, with the fields of structs (inclusive)."""
 
 PARQUET_LEVELS_MAX = 99
-"""Most groups and values above each other in a Parquet schema that Arrow reads back (inclusive); it writes more."""
+"""Most groups and values above each other in a Parquet schema that Arrow reads back (inclusive); it writes
+more."""
 
 COLUMN_NAME_CHARS_MAX = 249
 """Longest column name, in characters (inclusive)."""
@@ -136,8 +137,8 @@ def canonical_schema(schema: pa.Schema) -> pa.Schema:
 
     Columns become nullable and lose their metadata.
 
-    Raises InvalidInputError: kind ``unsupported-schema``: every type that no near type can replace and every unusable name, each
-    with the path of the column, what it is and what to use.
+    Raises InvalidInputError: kind ``unsupported-schema``: every type that no near type can replace and every
+    unusable name, each with the path of the column, what it is and what to use.
     """
     if _type_count(schema) > COLUMNS_MAX:
         raise InvalidInputError(
@@ -173,7 +174,8 @@ def _type_count(schema: pa.Schema) -> int:
 def check_readable(schema: pa.Schema) -> None:
     """Raise unless readers of Parquet take what is written of a canonical schema.
 
-    Called where columns enter a log, not where they are read: a log that has such a topic stays readable otherwise.
+    Called where columns enter a log, not where they are read: a log that has such a topic stays readable
+    otherwise.
 
     Raises InvalidInputError: kind ``unsupported-schema``: every column that is nested too deep.
     """
@@ -332,7 +334,8 @@ def _text_of(found: Any) -> str:
 def fields_from_json(fields: object) -> pa.Schema:
     """Return the schema that a JSON list of fields describes; nothing in it is taken on trust.
 
-    Raises CorruptDataError: the value is not what :func:`fields_to_json` writes; ``problems`` names everything that is wrong.
+    Raises CorruptDataError: the value is not what :func:`fields_to_json` writes; ``problems`` names
+    everything that is wrong.
     """
     problems: list[str] = []
     if json_field_count(fields) > COLUMNS_MAX:

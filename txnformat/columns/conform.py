@@ -1,6 +1,7 @@
 """A user's data brought to the schema of a topic, without losing anything, or one error that says all.
 
-Values that fit by type are cast; a value that the topic's type cannot hold exactly is an error, never rounded or cut.
+Values that fit by type are cast; a value that the topic's type cannot hold exactly is an error, never rounded
+or cut.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ def conform(
 ) -> pa.Table:
     """Return ``data`` as a table of exactly ``schema``.
 
-    ``data``: columns in any order, each of them there and no others. In dicts a naive datetime is UTC. An Arrow stream is
-    anything with ``__arrow_c_stream__`` (a polars DataFrame). ``schema``: canonical. ``optional``: columns that may be missing;
-    they are null then. ``check_text``: False: the caller has seen that text is UTF-8. Returns pyarrow.Table: shares the memory of
-    ``data`` where the types are equal. Raises InvalidInputError: kind ``schema-mismatch``: missing columns, extra ones, other
-    types, values out of range, texts that are not UTF-8: all of them.
+    ``data``: columns in any order, each of them there and no others. In dicts a naive datetime is UTC. An
+    Arrow stream is anything with ``__arrow_c_stream__`` (a polars DataFrame). ``schema``: canonical.
+    ``optional``: columns that may be missing; they are null then. ``check_text``: False: the caller has seen
+    that text is UTF-8. Returns pyarrow.Table: shares the memory of ``data`` where the types are equal. Raises
+    InvalidInputError: kind ``schema-mismatch``: missing columns, extra ones, other types, values out of
+    range, texts that are not UTF-8: all of them.
     """
     try:
         return _conformed(data, schema, optional, check_text)

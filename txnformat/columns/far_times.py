@@ -1,7 +1,7 @@
 """Times outside Python's range: dates and instants outside of the years 1 to 9999.
 
-Arrow holds them; its conversions to Python's values fail. So they are refused where rows enter, and those that are stored
-already are shown as text.
+Arrow holds them; its conversions to Python's values fail. So they are refused where rows enter, and those
+that are stored already are shown as text.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ __all__ = [
 ]
 
 INSTANT_US_MIN, INSTANT_US_MAX = -62_135_596_800_000_000, 253_402_300_799_999_999
-"""First and last moment of the years 1 to 9999 (inclusive), in microseconds since 1970: Python has no others."""
+"""First and last moment of the years 1 to 9999 (inclusive), in microseconds since 1970: Python has no others.
+"""
 
 DATE_MIN, DATE_MAX = -719_162, 2_932_896
 """First and last day of the years 1 to 9999 (inclusive), in days since 1970."""
@@ -76,8 +77,9 @@ class FarTime(NamedTuple):
 def far_times(table: pa.Table, schema: pa.Schema) -> Iterator[FarTime]:
     """Yield every value of a table that Python has not, column by column, by row.
 
-    ``schema`` is canonical, and that of the table; best always the same object, for what is known of it is kept. Costs a pass over
-    the numbers of each column of times; which row it is is looked up only when there is one.
+    ``schema`` is canonical, and that of the table; best always the same object, for what is known of it is
+    kept. Costs a pass over the numbers of each column of times; which row it is is looked up only when there
+    is one.
     """
     for number, type_, _ in _timed_columns(schema):
         first = 0

@@ -1,8 +1,9 @@
 """The columns of a segment file, and the names under which a reader has them. Pure.
 
-A file has its columns under the names of its own version of the topic's schema. A reader has a version of its own, in which the same column, which is
-the same place, may have another name, and the same name may stand for another place. So readers ask for columns by their own names only, and this value says which
-column of the file each of them is.
+A file has its columns under the names of its own version of the topic's schema. A reader has a version of its
+own, in which the same column, which is the same place, may have another name, and the same name may stand for
+another place. So readers ask for columns by their own names only, and this value says which column of the
+file each of them is.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ class FileColumns:
     stored: pa.Schema
     """All columns of the file, under the names that they have there."""
     names: Mapping[str, str]
-    """The reader's name of a column to its name in the file, of those that both have; in the order of the file."""
+    """The reader's name of a column to its name in the file, of those that both have; in the order of the
+    file."""
     gone: frozenset[str] = frozenset()
-    """The reader's names of columns that the file's records had, and that are not in the file: it was written after they were dropped."""
+    """The reader's names of columns that the file's records had, and that are not in the file: it was written
+    after they were dropped."""
 
     @classmethod
     def own(cls, stored: pa.Schema) -> Self:
@@ -35,13 +38,19 @@ class FileColumns:
         return cls(stored, {name: name for name in stored.names})
 
     def beside(self, fields: Iterable[pa.Field], gone: frozenset[str] = frozenset()) -> Self:
-        """Return these columns with further ones behind them, which have one name. ``gone``: as of the class."""
+        """Return these columns with further ones behind them, which have one name.
+
+        ``gone``: as of the class.
+        """
         more = list(fields)
         names = {**self.names, **{field.name: field.name for field in more}}
         return replace(self, stored=pa.schema([*self.stored, *more]), names=names, gone=gone)
 
     def has(self, name: str) -> bool:
-        """Return whether the file has a column of the reader. Raises ConflictError of kind ``column-dropped``: it had it once."""
+        """Return whether the file has a column of the reader.
+
+        Raises ConflictError of kind ``column-dropped``: it had it once.
+        """
         if name in self.gone:
             raise ConflictError(
                 "a column that is read was dropped, and records were rewritten without it",

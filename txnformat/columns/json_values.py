@@ -244,7 +244,10 @@ def encoder(type_: pa.DataType, binary: Binary) -> Convert:
 
 
 def encoded(values: Iterable[Any], field: pa.Field, binary: Binary) -> list[Any]:
-    """Return a column's values as JSON. Raises InvalidInputError of kind ``not-utf8``: see :func:`encoder`."""
+    """Return a column's values as JSON.
+
+    Raises InvalidInputError of kind ``not-utf8``: see :func:`encoder`.
+    """
     encode = encoder(field.type, binary)
     try:
         return [encode(value) for value in values]

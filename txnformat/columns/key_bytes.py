@@ -16,9 +16,9 @@ decimal                                unscaled value, two's complement, of the 
 dictionary                             as its value type
 =====================================  ==============================================================================
 
-Several key columns are their encodings one after another, each behind its length as a big-endian int32; -1 and no
-bytes for a null (Kafka's protocol type NULLABLE_BYTES). A null in a single key column is no key at all: such
-records go to the partition whose turn it is, as a null key does in Kafka.
+Several key columns are their encodings one after another, each behind its length as a big-endian int32; -1
+and no bytes for a null (Kafka's protocol type NULLABLE_BYTES). A null in a single key column is no key at
+all: such records go to the partition whose turn it is, as a null key does in Kafka.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _BYTES = frozenset(
 def encode_keys(columns: Sequence[Any]) -> Any:
     """Return the bytes of each record's key, as the module's table defines them.
 
-    ``columns``: the key columns in the topic's order, of equal length, each already of its type in the topic's
-    schema. Returns pyarrow.LargeBinaryArray: null where the only key column is null; never null for several columns.
-    Raises InvalidInputError: no column, columns of different lengths, or a type that cannot be a key (nested types,
-    intervals).
+    ``columns``: the key columns in the topic's order, of equal length, each already of its type in the
+    topic's schema. Returns pyarrow.LargeBinaryArray: null where the only key column is null; never null for
+    several columns. Raises InvalidInputError: no column, columns of different lengths, or a type that cannot
+    be a key (nested types, intervals).
     """
     if not columns:
         raise InvalidInputError("a key needs at least one column", hint="records without keys take turns")

@@ -1,11 +1,13 @@
 """The number of rows of a set, and a hash of them that depends neither on their order nor on how they were cut.
 
-The hash of several sets is the sum of theirs: tasks compute it apart, and a driver adds it up. It is of values, not of how
-Arrow holds them: integers, floats and decimals of any width, texts and lists with offsets of any width, dictionaries, run-ends
-and slices give what plain arrays give. A null is as good as a column that is not there, so that a topic to which
-columns were added, or whose columns were widened, gives what it gave before. NaNs are equal, and -0.0 is 0.0.
+The hash of several sets is the sum of theirs: tasks compute it apart, and a driver adds it up. It is of
+values, not of how Arrow holds them: integers, floats and decimals of any width, texts and lists with offsets
+of any width, dictionaries, run-ends and slices give what plain arrays give. A null is as good as a column
+that is not there, so that a topic to which columns were added, or whose columns were widened, gives what it
+gave before. NaNs are equal, and -0.0 is 0.0.
 
-The definition is in the specification, section "Content of a version"; what is stored never changes its meaning.
+The definition is in the specification, section "Content of a version"; what is stored never changes its
+meaning.
 
     mix(x)      splitmix64's finalizer: a bijection of 64 bits        fold(x)     (x ^ x >> 32) * FOLD
     value       of each value two words, ``first`` and ``second``; of one of at most 64 bits (its bits, 0)
@@ -35,7 +37,8 @@ Words = npt.NDArray[np.uint64]
 Positions = npt.NDArray[np.int64]
 
 BLOCK_ROWS, BLOCK_BYTES = 16_384, 2**20
-"""Rows, and about how many bytes of them, that are hashed at a time: what is between stays in the processor's caches."""
+"""Rows, and about how many bytes of them, that are hashed at a time: what is between stays in the processor's
+caches."""
 
 LONG_BYTES = 2**16
 """Texts from here on are hashed one by one, in pieces: their words take several times their bytes."""
@@ -49,7 +52,8 @@ _BYTES = (*_TEXTS, pt.is_binary, pt.is_large_binary, pt.is_binary_view, pt.is_fi
 
 _WORD = 2**64
 _STEP = np.uint64(0x9E3779B97F4A7C15)
-"""The constant that tells the parts of a list or of a text apart: the key of part i, from 0, is (i + 1) times this."""
+"""The constant that tells the parts of a list or of a text apart: the key of part i, from 0, is (i + 1) times
+this."""
 _FOLD = np.uint64(0xD6E8FEB86659FD93)
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _NULL = np.uint64(0xA0761D6478BD642F)

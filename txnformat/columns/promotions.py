@@ -13,8 +13,9 @@ integers → decimal with room for all of them  no     yes    no
 date → timestamp without a zone               no     yes    no
 ============================================  =====  =====  =======
 
-A topic takes those after which a value is what it was, of the same kind: sums of rows, and statistics of old files, then hold for the new type.
-Sources: the sections "Type Widening" of Delta's protocol and "Schema Evolution" of Iceberg's specification, version 2.
+A topic takes those after which a value is what it was, of the same kind: sums of rows, and statistics of old
+files, then hold for the new type. Sources: the sections "Type Widening" of Delta's protocol and "Schema
+Evolution" of Iceberg's specification, version 2.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Arrow data as Python's values; text that is not UTF-8, which only another program writes, is said clearly.
 
-Arrow takes any bytes for text, and hands them out; Python's strings cannot hold them. Times outside Python's range are text.
+Arrow takes any bytes for text, and hands them out; Python's strings cannot hold them. Times outside Python's
+range are text.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ __all__ = ["column_values", "to_pylist"]
 def to_pylist(data: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
     """Return rows as dicts; a time that Python has not (the year 10000) is its text in ISO 8601.
 
-    Raises CorruptDataError: kind ``invalid-text``: a text column has bytes that are not UTF-8; the first such row is named.
+    Raises CorruptDataError: kind ``invalid-text``: a text column has bytes that are not UTF-8; the first such
+    row is named.
     """
     try:
         rows: list[dict[str, Any]] = data.to_pylist()

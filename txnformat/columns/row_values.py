@@ -1,9 +1,10 @@
 """Values of rows, checked without arithmetic before Arrow sees them.
 
-Arrow converts objects of Python in C++. Some of them end the process there, some are cut to something else, and some take memory
-or time without bound. Here each is found by its type and by its shape alone: a decimal by its digits and exponent, a list by
-its declared length. Any other sequence or mapping is first copied into a list or a dict, and a value of a derived class into its plain one. Arrow then converts
-exactly what was checked: it calls methods of some values, and those of a derived class may return anything.
+Arrow converts objects of Python in C++. Some of them end the process there, some are cut to something else,
+and some take memory or time without bound. Here each is found by its type and by its shape alone: a decimal
+by its digits and exponent, a list by its declared length. Any other sequence or mapping is first copied into
+a list or a dict, and a value of a derived class into its plain one. Arrow then converts exactly what was
+checked: it calls methods of some values, and those of a derived class may return anything.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from txnformat.errors import is_printable, repr_of, type_name
 __all__ = ["checked_values", "is_exact_decimal", "shown", "uninferable"]
 
 DECIMAL_EXPONENT_MAX = 76
-"""Largest exponent of a decimal that Arrow is given, and the largest below zero (inclusive); Arrow crashes far beyond it."""
+"""Largest exponent of a decimal that Arrow is given, and the largest below zero (inclusive); Arrow crashes
+far beyond it."""
 
 DECIMAL_DIGITS_MAX = 76
 """Most digits of a decimal that Arrow is given: those of its widest type."""
@@ -116,7 +118,10 @@ def _checked_leaves(values: list[Any], type_: pa.DataType) -> tuple[list[Any], l
 
 
 def is_exact_decimal(value: decimal.Decimal, precision: int, scale: int) -> bool:
-    """Return whether a decimal type holds a value of at most 76 digits; told by its shape, without arithmetic. Zero fits always."""
+    """Return whether a decimal type holds a value of at most 76 digits; told by its shape, without arithmetic.
+
+    Zero fits always.
+    """
     _, digits, exponent = decimal.Decimal.as_tuple(value)
     if not isinstance(exponent, int):
         return False

@@ -55,7 +55,8 @@ def unsound_columns(data: Any) -> Iterator[tuple[str, str]]:
 def is_plain_and_sound(table: pa.Table, schema: pa.Schema) -> bool:
     """Return whether a table has nothing but numbers, times and strings, and is sound, all of its texts UTF-8: in one quick look.
 
-    False may be a false alarm: :func:`unsound_columns` and :func:`~txnformat.columns.text.bad_texts` find what it is, if anything.
+    False may be a false alarm: :func:`unsound_columns` and :func:`~txnformat.columns.text.bad_texts` find
+    what it is, if anything.
 
     ``schema``: that of the table; best always the same object, for what is known of it is kept.
     """

@@ -1,4 +1,7 @@
-"""Spark's JSON form of a schema (``StructType.jsonValue()``) as Arrow, and back, without pyspark. Delta's schema strings have the same form."""
+"""Spark's JSON form of a schema (``StructType.jsonValue()``) as Arrow, and back, without pyspark.
+
+Delta's schema strings have the same form.
+"""
 
 from __future__ import annotations
 
@@ -53,10 +56,11 @@ _ADVICE = (
 def from_spark_json(value: Mapping[str, Any]) -> pa.Schema:
     """Return the topic schema of a Spark schema.
 
-    ``char(n)``, ``varchar(n)`` and collated strings become ``string``, times of any precision ``time``, day-time
-    intervals of any units ``duration``; every column becomes nullable.
+    ``char(n)``, ``varchar(n)`` and collated strings become ``string``, times of any precision ``time``,
+    day-time intervals of any units ``duration``; every column becomes nullable.
 
-    Raises InvalidInputError: kind ``unsupported-schema``: every column whose type a topic cannot hold, and every unusable name.
+    Raises InvalidInputError: kind ``unsupported-schema``: every column whose type a topic cannot hold, and
+    every unusable name.
     """
     if value.get("type") != "struct":
         raise InvalidInputError(

@@ -1,7 +1,7 @@
 """Text columns checked for UTF-8: Arrow takes any bytes for text, and Python's readers then fail.
 
-Cheap where it passes: ASCII is seen in one pass over the bytes, other text by Arrow's own validation of all of them. Which
-row is at fault is looked up only when there is one.
+Cheap where it passes: ASCII is seen in one pass over the bytes, other text by Arrow's own validation of all
+of them. Which row is at fault is looked up only when there is one.
 """
 
 from __future__ import annotations
@@ -115,7 +115,8 @@ def _is_sound(array: Any, type_: pa.DataType) -> bool:
 def is_sound_text(array: Any, type_: pa.DataType) -> bool:
     """Return whether a column of strings that Arrow's quick validation has passed is sound: no value ends before it begins, each is UTF-8.
 
-    Its places are looked at once. False may be a false alarm: :func:`bad_texts` and :mod:`txnformat.columns.sound` tell what it is.
+    Its places are looked at once. False may be a false alarm: :func:`bad_texts` and
+    :mod:`txnformat.columns.sound` tell what it is.
     """
     if not len(array):
         return True

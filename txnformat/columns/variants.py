@@ -1,8 +1,9 @@
 """Variant columns in Arrow: a struct of two binary parts, marked as Spark marks it.
 
-In a topic the parts are nullable, like the children of every struct, so that Parquet and Arrow treat them alike; Spark
-wants them NOT NULL, and Arrow's own cast refuses that where a whole variant is null. Source of the shape and of the
-mark: ``pyspark.sql.pandas.types.to_arrow_type``. The bytes are Parquet's variant encoding; nothing here reads them.
+In a topic the parts are nullable, like the children of every struct, so that Parquet and Arrow treat them
+alike; Spark wants them NOT NULL, and Arrow's own cast refuses that where a whole variant is null. Source of
+the shape and of the mark: ``pyspark.sql.pandas.types.to_arrow_type``. The bytes are Parquet's variant
+encoding; nothing here reads them.
 """
 
 from __future__ import annotations

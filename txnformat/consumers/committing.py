@@ -58,7 +58,8 @@ class Committing(Placing):
         Parameters
         ----------
         offsets : mapping of (str, int) to int or OffsetAndMetadata, optional
-            The *next* offset to read of each partition; by default where the consumer stands in all that it reads.
+            The *next* offset to read of each partition; by default where the consumer stands in all that it
+            reads.
 
         Raises
         ------
@@ -74,8 +75,8 @@ class Committing(Placing):
 
         Notes
         -----
-        A commit that is interrupted may be repeated, too. Records that an interrupted poll has not handed out are not
-        behind any position, so no commit covers them.
+        A commit that is interrupted may be repeated, too. Records that an interrupted poll has not handed out
+        are not behind any position, so no commit covers them.
         """
 
         def body(reading: Reading) -> None:
@@ -95,8 +96,8 @@ class Committing(Placing):
     def seek_to_committed(self) -> None:
         """Go back to where the group has committed, in all that is read: after a transaction that was aborted.
 
-        Where nothing is committed, a partition is begun anew as ``auto_offset_reset`` says; one that its topic got later
-        from its beginning.
+        Where nothing is committed, a partition is begun anew as ``auto_offset_reset`` says; one that its
+        topic got later from its beginning.
 
         Requests and errors: as :meth:`committed`.
         """

@@ -1,7 +1,8 @@
 """Consumer: reads topics on and on, as they grow, from positions that it keeps.
 
-This is what users call: it checks what is asked. How it stands and waits is in :mod:`txnformat.consumers.reading`; what is fetched,
-and in which turn, in :mod:`txnformat.consumers.fetching`.
+This is what users call: it checks what is asked. How it stands and waits is in
+:mod:`txnformat.consumers.reading`; what is fetched, and in which turn, in
+:mod:`txnformat.consumers.fetching`.
 """
 
 from __future__ import annotations
@@ -48,48 +49,52 @@ TIMEOUT_MS = 1_000
 class Consumer(Committing):
     """Reads partitions of topics, in the order of their offsets, as far as its isolation level allows.
 
-    Of one thread at a time: a call while another thread's is under way raises InvalidTransactionStateError of kind
-    ``concurrent-use``. A process that was forked since it was made cannot use it (kind ``forked``), and ``close`` does
-    nothing there.
+    Of one thread at a time: a call while another thread's is under way raises InvalidTransactionStateError of
+    kind ``concurrent-use``. A process that was forked since it was made cannot use it (kind ``forked``), and
+    ``close`` does nothing there.
 
     Parameters
     ----------
     log : TxnLog
         Where from.
     group : str, optional
-        Under whose name positions are committed, for the next consumer to go on from. Without one they are kept in this
-        object alone.
+        Under whose name positions are committed, for the next consumer to go on from. Without one they are
+        kept in this object alone.
     isolation : str
-        "read_committed": up to the last stable offset, without aborted records; nothing is buffered that may still be
-        aborted. "read_uncommitted": everything, up to the end.
+        "read_committed": up to the last stable offset, without aborted records; nothing is buffered that may
+        still be aborted. "read_uncommitted": everything, up to the end.
     auto_offset_reset : str
-        Where a partition without a position is begun: "earliest", "latest" (as of then), or "none": it is an error.
+        Where a partition without a position is begun: "earliest", "latest" (as of then), or "none": it is an
+        error.
     enable_auto_commit, auto_commit_interval_ms
-        Commit what was handed out by earlier polls, at a poll, when that time has passed and positions have changed;
-        and when partitions are given up. Off by default: commit when the work on the records is done.
+        Commit what was handed out by earlier polls, at a poll, when that time has passed and positions have
+        changed; and when partitions are given up. Off by default: commit when the work on the records is
+        done.
     max_poll_records : int
         Most records of a batch.
     session_timeout_ms : int
-        How long after the group was last used its member counts as live for those who reset or delete it. No heartbeat:
-        the next consumer that joins takes over at once.
+        How long after the group was last used its member counts as live for those who reset or delete it. No
+        heartbeat: the next consumer that joins takes over at once.
     default_api_timeout_ms : int
         How long to wait for positions that are pending in a transaction.
     look_interval_ms : int
-        Longest wait between two looks at a log without news, ms, from 10 to 60,000; each look is a request. The consumer looks sooner where
-        commits come regularly, and every 20 ms on a local disk, where a look costs nothing.
+        Longest wait between two looks at a log without news, ms, from 10 to 60,000; each look is a request.
+        The consumer looks sooner where commits come regularly, and every 20 ms on a local disk, where a look
+        costs nothing.
     columns : sequence of str, optional
-        What batches have: names of the topics' own and of metadata columns. By default all own ones, then ``_topic``,
-        ``_partition``, ``_offset`` and ``_timestamp``.
+        What batches have: names of the topics' own and of metadata columns. By default all own ones, then
+        ``_topic``, ``_partition``, ``_offset`` and ``_timestamp``.
     offsets_log : TxnLog, optional
-        The log that has the group, if it is not ``log``: positions are then committed together with what is written
-        there.
+        The log that has the group, if it is not ``log``: positions are then committed together with what is
+        written there.
 
     Notes
     -----
-    The constructor does no input or output. Requests: a look at the log is 1 GET when nothing is new, else 1 more for
-    each new entry; a poll that returns records costs the column chunks that it asks for, each footer once, and, once a
-    second at most, a look. Joining, leaving and every commit cost 1 entry; a poll that finds the group unused for a day costs
-    1 entry, in which a position is committed again as it is: who reads under a group keeps it.
+    The constructor does no input or output. Requests: a look at the log is 1 GET when nothing is new, else 1
+    more for each new entry; a poll that returns records costs the column chunks that it asks for, each footer
+    once, and, once a second at most, a look. Joining, leaving and every commit cost 1 entry; a poll that
+    finds the group unused for a day costs 1 entry, in which a position is committed again as it is: who reads
+    under a group keeps it.
     """
 
     def __init__(
@@ -150,9 +155,9 @@ class Consumer(Committing):
     def assign(self, topic_partitions: Iterable[Names]) -> None:
         """Read exactly these partitions. Requests: two looks, one without a group.
 
-        A partition that was assigned before keeps its position and goes on; others begin where the group has committed,
-        else as ``auto_offset_reset`` says. None: nothing is read any more. The consumer does not become the group's
-        member: who else reads under it is the callers' agreement.
+        A partition that was assigned before keeps its position and goes on; others begin where the group has
+        committed, else as ``auto_offset_reset`` says. None: nothing is read any more. The consumer does not
+        become the group's member: who else reads under it is the callers' agreement.
 
         Parameters
         ----------
@@ -187,9 +192,9 @@ class Consumer(Committing):
     def subscribe(self, topics: Iterable[str]) -> None:
         """Read all partitions of these topics, also those that they get later: those from their beginning on.
 
-        With a group the consumer becomes its one member: the member before is fenced, and its commits are refused. It begins
-        where the group has committed, once no transaction has positions of these partitions pending; where it has not,
-        as ``auto_offset_reset`` says.
+        With a group the consumer becomes its one member: the member before is fenced, and its commits are
+        refused. It begins where the group has committed, once no transaction has positions of these
+        partitions pending; where it has not, as ``auto_offset_reset`` says.
 
         Requests: a look; with a group 2, and 1 entry.
 
@@ -200,8 +205,8 @@ class Consumer(Committing):
         InvalidTransactionStateError
             Kind ``already-assigned``: call :meth:`unsubscribe` first.
         ConflictError
-            Kind ``offsets-pending``: a transaction has positions pending, still after ``default_api_timeout_ms``. The
-            consumer is the member; subscribe again.
+            Kind ``offsets-pending``: a transaction has positions pending, still after
+            ``default_api_timeout_ms``. The consumer is the member; subscribe again.
         CommitStateUnknownError
             The same call may be repeated.
         """
@@ -227,7 +232,9 @@ class Consumer(Committing):
         self._change("subscribe", body)
 
     def unsubscribe(self) -> None:
-        """Read nothing any more, forget all positions, and leave the group. Requests: none, or 1 entry if it is left.
+        """Read nothing any more, forget all positions, and leave the group.
+
+        Requests: none, or 1 entry if it is left.
 
         With ``enable_auto_commit`` positions are committed first.
         """
@@ -247,8 +254,8 @@ class Consumer(Committing):
     def poll(self, timeout_ms: int = TIMEOUT_MS, max_records: int | None = None) -> pa.RecordBatch | None:
         """Return the next records; None when there are none by then.
 
-        Those of one topic, each partition's in the order of their offsets; partitions and topics take turns. Positions
-        move behind what is returned, and past markers and aborted records.
+        Those of one topic, each partition's in the order of their offsets; partitions and topics take turns.
+        Positions move behind what is returned, and past markers and aborted records.
 
         Parameters
         ----------
@@ -298,10 +305,12 @@ class Consumer(Committing):
     # --- closing -----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Leave the group and let go of everything. Idempotent; every other call then raises, of kind ``consumer-closed``.
+        """Leave the group and let go of everything.
 
-        With ``enable_auto_commit`` positions are committed first, unless a newer consumer has joined the group. Requests:
-        1 entry for each of the two.
+        Idempotent; every other call then raises, of kind ``consumer-closed``.
+
+        With ``enable_auto_commit`` positions are committed first, unless a newer consumer has joined the
+        group. Requests: 1 entry for each of the two.
 
         Raises
         ------
@@ -337,7 +346,8 @@ class Consumer(Committing):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # The block may have failed at the batch that was handed out last: that batch is for the next consumer.
+        # The block may have failed at the batch that was handed out last: that batch is for the next
+        # consumer.
         self._close(commits=error is None)
 
     # --- how they are done -------------------------------------------------------------------------------------------
@@ -419,7 +429,10 @@ class Consumer(Committing):
         return self._uncut.run(name, change, breaks=True)
 
     def _opened(self, caller: Caller) -> Reading:
-        """Return what is open, as it is behind all that callers have taken. Under the lock, at the beginning of a call."""
+        """Return what is open, as it is behind all that callers have taken.
+
+        Under the lock, at the beginning of a call.
+        """
         if self._is_closed:
             raise InvalidTransactionStateError(
                 "the consumer is closed", kind="consumer-closed", hint="make a new one"

@@ -1,9 +1,10 @@
 """Which records a subscription hands out next. Not safe for threads.
 
 Visible records that are neither acknowledged nor pending, and that this instance has not handed out before.
-Nothing of this is in the log: there is no lease on records. A record that was handed out and not acknowledged is handed
-out again by the next instance; by this one, if it was given back, or if it has become free again: the transaction that
-had acknowledged it was aborted, by any process, or a seek has moved the subscription back.
+Nothing of this is in the log: there is no lease on records. A record that was handed out and not acknowledged
+is handed out again by the next instance; by this one, if it was given back, or if it has become free again:
+the transaction that had acknowledged it was aborted, by any process, or a seek has moved the subscription
+back.
 """
 
 from __future__ import annotations
@@ -71,7 +72,10 @@ class Delivery:
         rows_max: int,
         announce: Callable[[pa.RecordBatch], None],
     ) -> pa.RecordBatch | None:
-        """Return the next records to hand out; None when there are none now. ``announce`` gets them before they count as handed out."""
+        """Return the next records to hand out; None when there are none now.
+
+        ``announce`` gets them before they count as handed out.
+        """
         if self._created_entry != subscription.created_entry:
             self.restart()  # another one of the same name: what was handed out was of the one before
             self._created_entry = subscription.created_entry

@@ -2,12 +2,14 @@
 
 Rules of this file:
 
-* Nothing is fetched that may still be aborted: a read ends where its isolation level does, at the time it was planned.
-* A position goes with the last record that was handed out. Only behind the last record of a read it moves on to the
-  read's end, past markers and aborted batches.
-* A batch is handed out whole or not at all: positions move when it is known that the caller has it. A read that is ahead
-  of its partition's position (an error, an interrupt, a seek) is begun anew from there.
-* Turns go round: a partition that was served goes to the end of the queue. One that waits for memory lets none go first.
+* Nothing is fetched that may still be aborted: a read ends where its isolation level does, at the time it was
+  planned.
+* A position goes with the last record that was handed out. Only behind the last record of a read it moves on
+  to the read's end, past markers and aborted batches.
+* A batch is handed out whole or not at all: positions move when it is known that the caller has it. A read
+  that is ahead of its partition's position (an error, an interrupt, a seek) is begun anew from there.
+* Turns go round: a partition that was served goes to the end of the queue. One that waits for memory lets
+  none go first.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ SKIPPED_MAX = 2**16
 FILES_BYTES_MAX = 48 * 2**20
 """Small files, and footers of larger ones, that are kept: a file often holds records of many partitions."""
 CHUNK_FILES_MAX = FETCHED_MAX
-"""Small files of a chunk: 64 of 256 KiB are a third of what is kept, so they are still there when the next partition reads them."""
+"""Small files of a chunk: 64 of 256 KiB are a third of what is kept, so they are still there when the next
+partition reads them."""
 
 UNKNOWN = object()
 """No state of a partition."""
@@ -69,7 +72,8 @@ class Assigned:
     is_paused: bool = False
     read: Read | None = field(default=None, repr=False)
     drained: object = field(default=UNKNOWN, repr=False)
-    """The partition's state at which there was nothing left; while it is that one there is nothing to look for."""
+    """The partition's state at which there was nothing left; while it is that one there is nothing to look
+    for."""
 
     @property
     def names(self) -> tuple[str, int]:
@@ -111,7 +115,8 @@ Turns = OrderedDict[TopicPartition, Assigned]
 class Read:
     """An open read of consecutive offsets of one partition, chunk by chunk.
 
-    ``plan`` is of this partition alone; ``asked`` is what the consumer wants. Batches that come out have ``_offset``, too.
+    ``plan`` is of this partition alone; ``asked`` is what the consumer wants. Batches that come out have
+    ``_offset``, too.
     """
 
     def __init__(self, plan: ReadPlan, asked: pa.Schema, files: OpenFiles, resolver: Resolver) -> None:
@@ -122,7 +127,8 @@ class Read:
         self.places = [places.get(name) for name in asked.names]
         """The place of each column; None: a metadata column."""
         self.weight = 0
-        """Compressed bytes of the chunk that is begun, as far as they are in memory at a time; 0 when none is."""
+        """Compressed bytes of the chunk that is begun, as far as they are in memory at a time; 0 when none
+        is."""
         self._plan = plan
         self._number = part.partition
         self._rows = part.rows
@@ -160,7 +166,8 @@ class Read:
             self._left -= taken.num_rows
             self.offset = taken.column("_offset")[-1].as_py() + 1
         except BaseException:
-            # It is not known what was passed over; and a generator that was interrupted looks as if it had come to its end.
+            # It is not known what was passed over; and a generator that was interrupted looks as if it had
+            # come to its end.
             self.close()
             self.offset = NOWHERE
             raise
@@ -222,7 +229,10 @@ class Read:
         return batch
 
     def _next_chunk(self) -> Rows:
-        """Return the next rows of the plan, of about CHUNK_BYTES; at least one. Rows of small files are fewer: as many as are read at once."""
+        """Return the next rows of the plan, of about CHUNK_BYTES; at least one.
+
+        Rows of small files are fewer: as many as are read at once.
+        """
         rows = self._rows
         if not len(rows):
             return rows
@@ -293,7 +303,8 @@ class Fetched(NamedTuple):
 class Fetcher:
     """Makes batches for a consumer out of what is known of the log.
 
-    It looks at the log itself only by ``refresh``, where an object that it was about to read is gone. Batches have ``columns``; None: the topic's own and METADATA_COLUMNS.
+    It looks at the log itself only by ``refresh``, where an object that it was about to read is gone. Batches
+    have ``columns``; None: the topic's own and METADATA_COLUMNS.
     """
 
     def __init__(
@@ -311,17 +322,23 @@ class Fetcher:
         self._begun: set[TopicPartition] = set()  # those with a chunk in memory, and some that had one
 
     def schema(self, topic: TopicState) -> pa.Schema:
-        """Return the schema of a topic's batches. Raises InvalidInputError of kind ``unknown-column`` when the topic lacks one that is asked for."""
+        """Return the schema of a topic's batches.
+
+        Raises InvalidInputError of kind ``unknown-column`` when the topic lacks one that is asked for.
+        """
         names = self._columns
         return output_schema(
             topic.schema, [*topic.schema.arrow_schema.names, *METADATA_COLUMNS] if names is None else names
         )
 
     def fetch(self, state: LogState, assigned: Turns, rows_max: int, is_late: Callable[[], bool]) -> Fetched:
-        """Return the next records, all of one topic, and where positions are behind them. They stay where they are.
+        """Return the next records, all of one topic, and where positions are behind them.
 
-        Positions also move past markers and aborted records. ``assigned`` is in the order of turns, with known positions; ``is_late`` says
-        that there is no time left to add the records of other partitions. Requests: those of the data, and of sidecars.
+        They stay where they are.
+
+        Positions also move past markers and aborted records. ``assigned`` is in the order of turns, with
+        known positions; ``is_late`` says that there is no time left to add the records of other partitions.
+        Requests: those of the data, and of sidecars.
         """
         filling = _Filling(rows_max)
         self._fetch_ahead(state, assigned)

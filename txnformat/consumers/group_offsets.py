@@ -46,7 +46,8 @@ class OffsetSource(Protocol):
     def group_offsets(self, log_id: str) -> GroupOffsets:
         """Return positions as an intent has them: of this log by (topic, partition), foreign ones by name.
 
-        The expected positions (None: no position) must be committed now. Raises InvalidInputError with every problem of the form, NotFoundError about a topic.
+        The expected positions (None: no position) must be committed now. Raises InvalidInputError with every
+        problem of the form, NotFoundError about a topic.
         """
         ...
 
@@ -65,9 +66,9 @@ def group_offsets(
 ) -> GroupOffsets:
     """Return positions as an intent has them.
 
-    ``offsets``: the next offset to read, by (topic, partition). ``expected``: what is committed now of some of them; None: nothing.
-    ``positions``, ``expected_positions``: the same of what is not of this log. Raises InvalidInputError with every problem of the
-    form, NotFoundError (``unknown-topic``).
+    ``offsets``: the next offset to read, by (topic, partition). ``expected``: what is committed now of some
+    of them; None: nothing. ``positions``, ``expected_positions``: the same of what is not of this log. Raises
+    InvalidInputError with every problem of the form, NotFoundError (``unknown-topic``).
     """
     named = group if isinstance(group, GroupMetadata) else GroupMetadata(group)
     check_reader_name(named.group, "group")
@@ -158,7 +159,10 @@ def _problems(key: object, offset: object, expected: object) -> list[str]:
 
 
 def offsets_of(source: object, log_id: str, *others: object) -> GroupOffsets:
-    """Return the positions of a consumer, for the log with this id. Raises InvalidInputError if it is none, or something is given besides."""
+    """Return the positions of a consumer, for the log with this id.
+
+    Raises InvalidInputError if it is none, or something is given besides.
+    """
     if not isinstance(source, OffsetSource):
         raise InvalidInputError(
             f"{repr_of(source, 80)} is not a group",

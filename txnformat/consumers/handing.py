@@ -1,15 +1,17 @@
 """Handing records to a caller who may be interrupted before having them.
 
-A poll is over when the caller has the batch, and only the caller can say so: its last step is the assignment of what it
-was handed. So positions wait: they are moved behind a batch by the next call, if by then the caller is known to have it.
-If it is not, the caller was interrupted, and the next poll hands out the same batch.
+A poll is over when the caller has the batch, and only the caller can say so: its last step is the assignment
+of what it was handed. So positions wait: they are moved behind a batch by the next call, if by then the
+caller is known to have it. If it is not, the caller was interrupted, and the next poll hands out the same
+batch.
 
     poll, on a library thread     fetches a batch, and notes it: :class:`Handed`
     poll, in the caller's thread  takes it, as its very last step
     the next call                 moves the positions behind what was taken
 
-Records that are decoded already are cut from what lies ready in the caller's thread (:meth:`Handed.following`): that
-changes nothing, so it needs no library thread, and can be interrupted anywhere.
+Records that are decoded already are cut from what lies ready in the caller's thread
+(:meth:`Handed.following`): that changes nothing, so it needs no library thread, and can be interrupted
+anywhere.
 """
 
 from __future__ import annotations
@@ -40,8 +42,8 @@ class _Open(NamedTuple):
 class Handed:
     """A batch on its way to the caller.
 
-    ``fetched`` is what the chain of batches began with that this one belongs to; ``turns`` the partitions that have more, in the order of their
-    turns, none where nothing may be cut in advance.
+    ``fetched`` is what the chain of batches began with that this one belongs to; ``turns`` the partitions
+    that have more, in the order of their turns, none where nothing may be cut in advance.
     """
 
     __slots__ = ("_turns", "batch", "fetched")

@@ -1,15 +1,17 @@
 """When a follower looks at the log next: a consumer, a subscription, a streaming query. Pure.
 
-A log does not push, so a follower asks. The longest wait between two looks is the user's choice, because each look costs a request.
-Three rules shorten the wait where that costs little:
+A log does not push, so a follower asks. The longest wait between two looks is the user's choice, because each
+look costs a request. Three rules shorten the wait where that costs little:
 
 * On a store where a look is a system call (a local disk) the follower looks every 20 ms.
 * After news a follower begins with a short wait; each look that finds nothing doubles it.
-* Commits often come regularly: a job every 10 s, a producer every 200 ms. Then the next one is expected: the follower looks
-  closely around that time, a few looks for each commit, and as seldom as the user chose before it and after it.
+* Commits often come regularly: a job every 10 s, a producer every 200 ms. Then the next one is expected: the
+  follower looks closely around that time, a few looks for each commit, and as seldom as the user chose before
+  it and after it.
 
-Times of commits are log times, which the clock of the store made; only differences of them are used. The shortest time from a commit to the
-look that found it leads from log time to the follower's own clock, whatever both show.
+Times of commits are log times, which the clock of the store made; only differences of them are used. The
+shortest time from a commit to the look that found it leads from log time to the follower's own clock,
+whatever both show.
 
 No rule of the log depends on any of this: a follower that looks late sees the same records later.
 """
@@ -25,7 +27,8 @@ from txnformat.errors import InvalidInputError, repr_of
 __all__ = ["LOOK_INTERVAL_BOUNDS", "LOOK_INTERVAL_MS", "Looks", "check_look_interval"]
 
 LOOK_INTERVAL_MS = 1_000
-"""Longest wait between two looks unless the user chooses another: on S3 Standard about a dollar a month for a follower that never rests."""
+"""Longest wait between two looks unless the user chooses another: on S3 Standard about a dollar a month for a
+follower that never rests."""
 LOOK_INTERVAL_BOUNDS = (10, 60_000)
 """Both inclusive, ms. A follower tells within a minute that its log is gone."""
 
@@ -34,7 +37,8 @@ FREE_MS = 20
 CLOSE_MS = 50
 """First wait after news; and between two looks around an expected commit, at least."""
 CLOSE_LOOKS = 6
-"""Looks around an expected commit, about at most; of one that is late the next look waits for half of the time by which it is late."""
+"""Looks around an expected commit, about at most; of one that is late the next look waits for half of the
+time by which it is late."""
 KNOWN = 8
 """Commits that the next one is expected by."""
 KNOWN_MIN = 4
@@ -71,7 +75,8 @@ class Looks:
     def __init__(self, interval_ms: int, *, is_free: bool) -> None:
         self._longest_ms = min(interval_ms, FREE_MS) if is_free else interval_ms
         self._growing_ms = 0
-        # Of the last commits that brought news: log time, and the time until the look that found it (clocks may differ).
+        # Of the last commits that brought news: log time, and the time until the look that found it (clocks
+        # may differ).
         self._commits: deque[tuple[int, int]] = deque(maxlen=KNOWN)
 
     def news(self, log_time_ms: int, asked_ms: int) -> None:
@@ -82,8 +87,8 @@ class Looks:
         log_time_ms : int
             Log time of the newest entry that was seen.
         asked_ms : int
-            When the look began, by the follower's own clock; the same one in all calls. Its end would not do: the next commit would be expected
-            when the last one was read, ever later.
+            When the look began, by the follower's own clock; the same one in all calls. Its end would not do:
+            the next commit would be expected when the last one was read, ever later.
         """
         self._growing_ms = 0
         if not self._commits or log_time_ms > self._commits[-1][0]:

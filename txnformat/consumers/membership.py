@@ -46,18 +46,23 @@ WAIT_MS_MIN = 50
 """Wait for a transaction that has positions pending; each further one is twice as long."""
 WAIT_MS_MAX = 1_000
 KEEP_MS = 24 * 3_600_000
-"""After so long without use a group is used, so that it is not forgotten (:mod:`txnformat.core.lifecycle.idle`) while it is read."""
+"""After so long without use a group is used, so that it is not forgotten
+(:mod:`txnformat.core.lifecycle.idle`) while it is read."""
 KEEP_AGAIN_MS = 3_600_000
 """Shortest time between two attempts at that."""
 
 
 class Membership:
-    """The actions of a consumer of the log ``source`` in the name of a group, which is in ``log``. Not safe for threads."""
+    """The actions of a consumer of the log ``source`` in the name of a group, which is in ``log``.
+
+    Not safe for threads.
+    """
 
     def __init__(self, group: str, log: TxnLog, source: TxnLog, settings: ConsumerSettings) -> None:
         self.log = log
         self.generation: int | None = None
-        """Generation in which the consumer is the member. If None, it is not a member, and does not look for one."""
+        """Generation in which the consumer is the member. If None, it is not a member, and does not look for
+        one."""
         self._group = group
         self._source = source
         self._settings = settings
@@ -84,11 +89,17 @@ class Membership:
         )
 
     def check(self) -> None:
-        """Raise ConflictError (``member-fenced``) if the consumer was a member and is known to be no more. No request."""
+        """Raise ConflictError (``member-fenced``) if the consumer was a member and is known to be no more.
+
+        No request.
+        """
         check_generation(self._group, self._state_of(self.log.state), self.generation)
 
     def join(self) -> None:
-        """Become the member, and fence the one before; after CommitStateUnknownError call it again. Requests: 1 entry."""
+        """Become the member, and fence the one before; after CommitStateUnknownError call it again.
+
+        Requests: 1 entry.
+        """
         action = JoinAsMember(self._group, self._member, self._settings.session_timeout_ms)
         result = self._settle(None, action)
         self.generation = operation_of(result, JoinGroup).generation
@@ -112,8 +123,9 @@ class Membership:
     def fetch(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the committed offsets of partitions that have one, once none of theirs is pending in a transaction.
 
-        Requests: a look; while something is pending one more with each wait, of up to a second, and what it takes to
-        end transactions whose time is over. Raises ConflictError (``offsets-pending``) when it still is after ``default_api_timeout_ms``.
+        Requests: a look; while something is pending one more with each wait, of up to a second, and what it
+        takes to end transactions whose time is over. Raises ConflictError (``offsets-pending``) when it still
+        is after ``default_api_timeout_ms``.
         """
         wanted = {key: self._key(key) for key in keys}
         clock = self.log.committer.clock
@@ -168,16 +180,21 @@ class Membership:
         return GroupOffsets(self._group, tuple(found), tuple(foreign), self.generation, reads_all)
 
     def commit(self, wanted: GroupOffsets) -> None:
-        """Commit positions; after CommitStateUnknownError the same commit may be repeated: it lands once. Requests: 1 entry."""
+        """Commit positions; after CommitStateUnknownError the same commit may be repeated: it lands once.
+
+        Requests: 1 entry.
+        """
         self._settle(wanted, Write(offsets=(wanted,)))
         self.note(wanted)
         self._unsettled = None
 
     def keep(self, assigned: Iterable[TopicPartition], begun: Mapping[TopicPartition, int]) -> None:
-        """Use a group that was idle for a day: commit again what is. It never fails. Requests: none; then 1 entry.
+        """Use a group that was idle for a day: commit again what is.
 
-        One position of ``assigned`` is committed again, compared with what is committed; a member of which none is commits one of those
-        where partitions were ``begun``.
+        It never fails. Requests: none; then 1 entry.
+
+        One position of ``assigned`` is committed again, compared with what is committed; a member of which
+        none is commits one of those where partitions were ``begun``.
         """
         group, now = self._state_of(self.log.state), self.log.committer.clock.now()
         if now.wall_ms - group.used_ms < KEEP_MS or group.pending:

@@ -114,8 +114,9 @@ class Placing(ABC):
     def offsets_for_times(self, times: Mapping[Names, Moment]) -> dict[Names, int | None]:
         """Return of each partition the first offset whose record is at or after a time; None where there is none.
 
-        As Kafka's: a record's time is the topic's timestamp column, else the time of its append; what the isolation
-        level does not allow to read does not count, aborted records do. The partitions need not be assigned.
+        As Kafka's: a record's time is the topic's timestamp column, else the time of its append; what the
+        isolation level does not allow to read does not count, aborted records do. The partitions need not be
+        assigned.
 
         Parameters
         ----------
@@ -124,7 +125,8 @@ class Placing(ABC):
 
         Notes
         -----
-        Requests: a look; on a topic that declares a timestamp column, that column of one batch for each partition.
+        Requests: a look; on a topic that declares a timestamp column, that column of one batch for each
+        partition.
         """
         if not isinstance(times, Mapping):
             raise InvalidInputError(
@@ -148,7 +150,8 @@ class Placing(ABC):
         Markers and aborted records do not count, nor does what lies behind the last stable offset at
         ``read_committed``.
 
-        Requests: a look, and 1 GET, kept afterwards, for each partition whose position lies inside a sealed segment.
+        Requests: a look, and 1 GET, kept afterwards, for each partition whose position lies inside a sealed
+        segment.
         """
         return self._ask("lag", lambda reading: reading.lag())
 

@@ -28,7 +28,10 @@ Names = tuple[str, int]
 
 
 def as_pairs(wanted: object) -> list[Names]:
-    """Return (topic, partition) pairs. Raises InvalidInputError (``invalid-partitions``) about every entry that is no such pair."""
+    """Return (topic, partition) pairs.
+
+    Raises InvalidInputError (``invalid-partitions``) about every entry that is no such pair.
+    """
     pairs: list[Any] = [wanted]
     if isinstance(wanted, Iterable) and not isinstance(wanted, str | bytes):
         pairs = items(wanted, "the partitions")
@@ -43,7 +46,10 @@ def as_pairs(wanted: object) -> list[Names]:
 
 
 def named_partitions(state: LogState, pairs: Iterable[Names]) -> dict[Names, TopicPartition]:
-    """Return the partitions that pairs name, in their order. Raises NotFoundError about every one that is not there."""
+    """Return the partitions that pairs name, in their order.
+
+    Raises NotFoundError about every one that is not there.
+    """
     found: dict[Names, TopicPartition] = {}
     unknown: list[Names] = []
     for name, number in pairs:
@@ -68,7 +74,10 @@ def is_in_range(partition: PartitionState, position: int) -> bool:
 
 
 def check_offset(offset: object) -> int:
-    """Return an offset to seek to. Raises InvalidInputError of kind ``invalid-offset`` when it is negative, or no whole number."""
+    """Return an offset to seek to.
+
+    Raises InvalidInputError of kind ``invalid-offset`` when it is negative, or no whole number.
+    """
     if type(offset) is not int or offset < 0:
         raise InvalidInputError(
             f"{repr_of(offset, 80)} is not an offset",

@@ -31,7 +31,8 @@ JUST_NOW_MS = 50
 """A poll that begins so soon after a look does not look again at once."""
 
 FILL_MS = 200
-"""How long, at least, further partitions' records may join a batch: what is there is no matter of patience."""
+"""How long, at least, further partitions' records may join a batch: what is there is no matter of patience.
+"""
 
 
 class _Assignment(NamedTuple):
@@ -59,7 +60,8 @@ class Reading:
         self._asked_ms = steady_ms(self._clock.now())
         """When the last look began."""
         self._seen: Mapping[str, TopicState] | None = None
-        """The topics among which those of all partitions were found: a mapping is replaced when a topic comes, goes or grows."""
+        """The topics among which those of all partitions were found: a mapping is replaced when a topic
+        comes, goes or grows."""
 
     # --- what is read ------------------------------------------------------------------------------------------------
 
@@ -99,7 +101,8 @@ class Reading:
     ) -> None:
         """Read exactly these; those that were read before go on where they are, others from ``starts``.
 
-        Of ``topics`` (ids) all partitions are read. ``places`` begins those that have no position; if that fails, what is read is as before.
+        Of ``topics`` (ids) all partitions are read. ``places`` begins those that have no position; if that
+        fails, what is read is as before.
         """
         before, keys = self._assignment, dict.fromkeys(wanted)
         assigned: Turns = OrderedDict((key, one) for key, one in before.assigned.items() if key in keys)
@@ -123,7 +126,10 @@ class Reading:
         return sorted(self.assigned.values(), key=lambda one: one.names)
 
     def chosen(self, wanted: Iterable[Names]) -> list[Assigned]:
-        """Return the named partitions; all, if none is named. Raises InvalidInputError (``invalid-partitions``, ``not-assigned``) about every wrong one."""
+        """Return the named partitions; all, if none is named.
+
+        Raises InvalidInputError (``invalid-partitions``, ``not-assigned``) about every wrong one.
+        """
         names = as_pairs(wanted)
         if not names:
             return self.in_order()
@@ -149,7 +155,10 @@ class Reading:
         return partition.log_start, readable_end(partition, self._settings.isolation)
 
     def placed(self, one: Assigned, state: LogState) -> int:
-        """Return a partition's position; begin it where it has none that is there. Raises OffsetOutOfRangeError when there is no policy for that."""
+        """Return a partition's position; begin it where it has none that is there.
+
+        Raises OffsetOutOfRangeError when there is no policy for that.
+        """
         return self._place(one, state, self.begun)
 
     def _place(self, one: Assigned, state: LogState, begun: dict[TopicPartition, int]) -> int:
@@ -168,7 +177,10 @@ class Reading:
         return one.position
 
     def seek(self, one: Assigned, offset: int) -> None:
-        """Go on from another offset. Requests: none, or a look when the offset is not known to be there. Raises OffsetOutOfRangeError."""
+        """Go on from another offset.
+
+        Requests: none, or a look when the offset is not known to be there. Raises OffsetOutOfRangeError.
+        """
         earliest, latest = self.ends(one, self.log.state)
         if not earliest <= offset <= latest:
             earliest, latest = self.ends(one, self.look())
@@ -220,7 +232,8 @@ class Reading:
     def look(self, *, anew: bool = False) -> LogState:
         """Follow the log, and take in partitions that are new. Requests: 1 GET when nothing is new.
 
-        Raises NotFoundError of kind ``topic-gone``, but for ``anew``: the caller is about to choose other topics.
+        Raises NotFoundError of kind ``topic-gone``, but for ``anew``: the caller is about to choose other
+        topics.
         """
         self._asked_ms = steady_ms(self._clock.now())
         state = self.log.refresh()
@@ -257,16 +270,17 @@ class Reading:
     ) -> Handed | None:
         """Return the next records; None when there are none by then. A call with ``timeout_ms`` 0 looks once.
 
-        Between two looks it waits as :mod:`txnformat.consumers.looks` says. A batch that was handed out and not taken is handed out again. With
-        ``cuts_ahead`` further batches may be cut from what lies ready; ``is_over`` says that there is no
-        caller any more who waits for an answer.
+        Between two looks it waits as :mod:`txnformat.consumers.looks` says. A batch that was handed out and
+        not taken is handed out again. With ``cuts_ahead`` further batches may be cut from what lies ready;
+        ``is_over`` says that there is no caller any more who waits for an answer.
         """
         if self._handing is not None and self._handing.batch.num_rows <= records_max:
             return self._handing
         self._handing = None
         start = self._clock.now()
         since_ms = LOOK_MS if self.looked is None else waited_ms(self.looked, start)
-        # A consumer that polls without a break looks at the end of each wait, and not once more at the beginning of the next.
+        # A consumer that polls without a break looks at the end of each wait, and not once more at the
+        # beginning of the next.
         looked = bool(timeout_ms) and since_ms < JUST_NOW_MS
         if since_ms >= LOOK_MS:
             self.look()
@@ -309,7 +323,8 @@ class Reading:
         try:
             return fetched(state)
         except OffsetOutOfRangeError:
-            # A trim and a vacuum have overtaken the read: its partition goes on where the policy for that says.
+            # A trim and a vacuum have overtaken the read: its partition goes on where the policy for that
+            # says.
             if self.log.state.entry == state.entry:
                 raise
             return fetched(self.log.state)

@@ -15,13 +15,17 @@ from txnformat.errors import InvalidInputError, repr_of
 __all__ = ["Records", "offsets_by_partition"]
 
 Records = Any
-"""A RecordBatch or Table with ``_partition`` and ``_offset``, dicts with them, (partition, offset) pairs, or one of these."""
+"""A RecordBatch or Table with ``_partition`` and ``_offset``, dicts with them, (partition, offset) pairs, or
+one of these."""
 
 _HINT = "give the records that receive() returned, dicts with _partition and _offset, or (partition, offset) pairs"
 
 
 def offsets_by_partition(records: Records) -> dict[int, NDArray[np.int64]]:
-    """Return the offsets that are meant, by partition, ascending. Raises InvalidInputError: ``invalid-records`` (also one named twice), ``no-records``."""
+    """Return the offsets that are meant, by partition, ascending.
+
+    Raises InvalidInputError: ``invalid-records`` (also one named twice), ``no-records``.
+    """
     if isinstance(records, pa.RecordBatch | pa.Table):
         missing = [name for name in ("_partition", "_offset") if name not in records.schema.names]
         if missing:

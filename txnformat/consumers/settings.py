@@ -30,12 +30,17 @@ class OffsetReset(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings:
-    """Settings of a :class:`~txnformat.consumers.consumer.Consumer`. Every problem is in an InvalidInputError of kind ``invalid-settings``."""
+    """Settings of a :class:`~txnformat.consumers.consumer.Consumer`.
+
+    Every problem is in an InvalidInputError of kind ``invalid-settings``.
+    """
 
     group: str | None = None
-    """The group whose positions are committed. If None, positions live in the consumer alone. Kafka's group.id."""
+    """The group whose positions are committed. If None, positions live in the consumer alone. Kafka's
+    group.id."""
     isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
-    """read_committed: up to the last stable offset, without aborted records. read_uncommitted: all, up to the end."""
+    """read_committed: up to the last stable offset, without aborted records. read_uncommitted: all, up to the
+    end."""
     auto_offset_reset: OffsetReset = OffsetReset.EARLIEST
     """Where a partition without a position is begun. Kafka's auto.offset.reset, whose default is latest."""
     enable_auto_commit: bool = False
@@ -49,9 +54,11 @@ class ConsumerSettings:
     max_poll_records: int = 500
     """Most records of one poll. Kafka's max.poll.records."""
     look_interval_ms: int = LOOK_INTERVAL_MS
-    """Longest wait between two looks at a log without news, ms, 10 to 60,000 (inclusive): each look is a request. Kafka's fetch.max.wait.ms."""
+    """Longest wait between two looks at a log without news, ms, 10 to 60,000 (inclusive): each look is a
+    request. Kafka's fetch.max.wait.ms."""
     columns: tuple[str, ...] | None = None
-    """Columns of the batches, in the wanted order: the topics' own and metadata columns. If None, all own ones and four of metadata."""
+    """Columns of the batches, in the wanted order: the topics' own and metadata columns. If None, all own
+    ones and four of metadata."""
 
     def __post_init__(self) -> None:
         """Report all problems at once."""

@@ -1,8 +1,8 @@
 """Subscription: receives the records of a topic and acknowledges them one by one, as in Pulsar.
 
-A consumer group keeps one position per partition; a subscription remembers of every record whether it is acknowledged.
-There is no lease on records that were handed out: two instances may receive the same record, and the acknowledgement
-decides whose it is. So process a record and acknowledge it in one transaction.
+A consumer group keeps one position per partition; a subscription remembers of every record whether it is
+acknowledged. There is no lease on records that were handed out: two instances may receive the same record,
+and the acknowledgement decides whose it is. So process a record and acknowledge it in one transaction.
 """
 
 from __future__ import annotations
@@ -85,16 +85,16 @@ class Subscription:
     topic, name : str
         The subscription, which exists (``log.subscriptions.create``).
     columns : sequence of str, optional
-        What batches have besides ``_partition`` and ``_offset``; by default the topic's own columns, ``_topic`` and
-        ``_timestamp``.
+        What batches have besides ``_partition`` and ``_offset``; by default the topic's own columns,
+        ``_topic`` and ``_timestamp``.
     look_interval_ms : int
         Longest wait between two looks at a log without news, ms, from 10 to 60,000, as that of a
         :class:`~txnformat.consumers.consumer.Consumer`.
 
     Notes
     -----
-    The constructor does no input or output. Requests: a look at the log is 1 GET when nothing is new; an acknowledgement
-    outside of transactions is 1 entry, in a transaction none of its own.
+    The constructor does no input or output. Requests: a look at the log is 1 GET when nothing is new; an
+    acknowledgement outside of transactions is 1 entry, in a transaction none of its own.
     """
 
     def __init__(
@@ -142,7 +142,8 @@ class Subscription:
     def receive(self, max_records: int = 500, timeout_ms: int = TIMEOUT_MS) -> pa.RecordBatch | None:
         """Return records that are not acknowledged and that this instance has not received; None if there are none by then.
 
-        Records that a transaction has acknowledged are left out until it ends; when nothing else is left, transactions whose time is over are ended.
+        Records that a transaction has acknowledged are left out until it ends; when nothing else is left,
+        transactions whose time is over are ended.
 
         Parameters
         ----------
@@ -186,8 +187,8 @@ class Subscription:
 
         Notes
         -----
-        One that was interrupted may be repeated at once, too; after anything else was received, a repeat may raise
-        AckConflictError.
+        One that was interrupted may be repeated at once, too; after anything else was received, a repeat may
+        raise AckConflictError.
         """
         self._acknowledge(AckMode.INDIVIDUAL, records)
 
@@ -263,7 +264,10 @@ class Subscription:
         self._uncut.run("seek", body, breaks=True)
 
     def backlog(self) -> list[Backlog]:
-        """Return what the subscription has before it, by partition. Requests: a look, and sidecars that are not kept."""
+        """Return what the subscription has before it, by partition.
+
+        Requests: a look, and sidecars that are not kept.
+        """
 
         def body(_: Caller) -> list[Backlog]:
             state, known = self._look()
@@ -449,7 +453,8 @@ class Subscription:
                 before, acks, intent = acks, self._acks(mode, named, pass_gone=True), None
                 if acks == before:
                     raise
-                # Else another client has acknowledged a later record meanwhile, and with it the offset of one that is gone.
+                # Else another client has acknowledged a later record meanwhile, and with it the offset of one
+                # that is gone.
             except TxnLogError:
                 self._unknown = None
                 raise
@@ -460,8 +465,10 @@ class Subscription:
     def _acks(self, mode: AckMode, named: dict[int, Offsets], *, pass_gone: bool = False) -> Acks:
         """Return what is to be acknowledged.
 
-        ``pass_gone``: leave out records that were removed since they were received, and that are acknowledged or pending: the client that acknowledged the next
-        record has covered the offset of one that compaction by key or an erasure removed. Not in a transaction: another one may have processed such a record before it was removed.
+        ``pass_gone``: leave out records that were removed since they were received, and that are acknowledged
+        or pending: the client that acknowledged the next record has covered the offset of one that compaction
+        by key or an erasure removed. Not in a transaction: another one may have processed such a record
+        before it was removed.
         """
         state, known = self._look()
         parts, gaps = [], []
@@ -489,7 +496,8 @@ class Subscription:
                 follow = partial(visible.follow, self._log.sidecars, start=acks.mark)
                 on_newest(self._log.refresh, follow, state)
                 wanted = offsets[-1:] if mode is AckMode.CUMULATIVE else offsets
-                # Offsets between two records may be acknowledged already, by a cumulative acknowledgement or from before a seek.
+                # Offsets between two records may be acknowledged already, by a cumulative acknowledgement or
+                # from before a seek.
                 spans = visible.spans(wanted, acks.acked | acks.held(), self._names(number))
             if mode is AckMode.CUMULATIVE:
                 parts.append(AckedPartition(number, position=last + 1))

@@ -1,9 +1,9 @@
 """Calls of an object that serves one thread at a time: each is done whole, or not at all, whatever interrupts the caller.
 
-A call runs as an errand (:mod:`txnformat.shield`), where no signal reaches it. One whose caller was interrupted comes to
-its end alone; the same thread's next call waits for that, and one that only waits for something is told to give up. So
-the object is as before a call, or as behind it. Any other unexpected failure in a call that changes several things leaves open how far the call came: then only
-``close`` is possible.
+A call runs as an errand (:mod:`txnformat.shield`), where no signal reaches it. One whose caller was
+interrupted comes to its end alone; the same thread's next call waits for that, and one that only waits for
+something is told to give up. So the object is as before a call, or as behind it. Any other unexpected failure
+in a call that changes several things leaves open how far the call came: then only ``close`` is possible.
 
 There is no lock that could be lost. Calls form a chain; a call may join it behind one that has ended.
 """
@@ -71,14 +71,18 @@ class Uncut:
     def run(self, name: str, body: Callable[[Caller], T], *, breaks: bool) -> T:
         """Do a call; ``breaks`` says whether an unexpected failure of ``body`` leaves open what it has done.
 
-        Raises InvalidTransactionStateError: ``forked``, ``concurrent-use``, ``close-required`` (an earlier call failed unexpectedly).
+        Raises InvalidTransactionStateError: ``forked``, ``concurrent-use``, ``close-required`` (an earlier
+        call failed unexpectedly).
         """
         self._settle()
         caller = Caller()
         return self._do(name, lambda: self._checked(body, caller, breaks=breaks), caller)
 
     def close(self, body: Callable[[], None]) -> None:
-        """Do the last call: it is possible after any failure. A repeat of one that was interrupted tells what that came to."""
+        """Do the last call: it is possible after any failure.
+
+        A repeat of one that was interrupted tells what that came to.
+        """
         earlier = self._settle()
         if earlier is not None and earlier.name == _CLOSE and earlier.errand.settle():
             self._noted.pop(get_ident(), None)

@@ -75,7 +75,8 @@ class Assembled:
 def next_timestamp_ms(state: LogState, store_time_ms: int) -> int:
     """Return log time for the next entry: the store's time, but always above the entry before.
 
-    Raises StorageError of kind ``log-time-ahead`` when the log's last timestamp is more than 30 s ahead of the store's time.
+    Raises StorageError of kind ``log-time-ahead`` when the log's last timestamp is more than 30 s ahead of
+    the store's time.
     """
     timestamp_ms = max(store_time_ms, state.timestamp_ms + 1)
     if timestamp_ms > store_time_ms + CLOCK_SKEW_MS_MAX:

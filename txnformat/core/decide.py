@@ -93,7 +93,10 @@ def decide(state: LogState, intent: Intent) -> Verdict:
 
 
 def _decide_action(state: LogState, action: Action) -> Verdict:
-    """Decide without regard to the window. Rejections are raised by what decides, and values from here on: the public edge raises them."""
+    """Decide without regard to the window.
+
+    Rejections are raised by what decides, and values from here on: the public edge raises them.
+    """
     try:
         found = _DECISIONS[type(action)](state, action)
         operations = () if isinstance(found, Done) else found if isinstance(found, tuple) else (found,)

@@ -51,7 +51,8 @@ OVERHEAD_BYTES = 128
 OPERATIONS_MAX = 10_000
 """Most operations of one entry."""
 ITEMS_MAX = LOG_PARTITIONS_MAX
-"""Most items that the operations of one entry list together, each counted by its longest list (:func:`listed`)."""
+"""Most items that the operations of one entry list together, each counted by its longest list
+(:func:`listed`)."""
 
 
 class CommitEntry(Struct, frozen=True, kw_only=True):
@@ -129,7 +130,10 @@ def listed(operation: Operation) -> int:
 
 
 def encode_entry(entry: CommitEntry) -> bytes:
-    """Return the head of an entry, with its checksum. Raises InvalidInputError above a cap (size, number of operations)."""
+    """Return the head of an entry, with its checksum.
+
+    Raises InvalidInputError above a cap (size, number of operations).
+    """
     if len(entry.operations) > OPERATIONS_MAX:
         raise _too_large(
             f"one commit would need {len(entry.operations)} operations, more than the cap of {OPERATIONS_MAX}",
@@ -171,8 +175,8 @@ def _check_readable(plain: bytes, stored: int) -> None:
 def decode_entry(data: bytes, number: int) -> CommitEntry:
     """Return the entry that the head of slot ``number`` says; everything in it is checked, its own checksum first.
 
-    Raises CorruptDataError (not an entry, not of this slot; kind ``wrong-checksum``: not what was written) and UnsupportedFeatureError (a newer
-    format version, an unknown operation).
+    Raises CorruptDataError (not an entry, not of this slot; kind ``wrong-checksum``: not what was written)
+    and UnsupportedFeatureError (a newer format version, an unknown operation).
     """
     name = keys.entry_key(number)
     data = head_of(data)

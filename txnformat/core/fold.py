@@ -80,8 +80,8 @@ __all__ = ["At", "apply", "apply_operation", "finish_entry"]
 def apply(state: LogState, entry: CommitEntry, sha256: str) -> LogState:
     """Return the state after ``entry``, whose bytes have this hash: the next link of the chain.
 
-    Raises CorruptDataError (kind ``broken-chain``: it does not chain; ``invalid-entry``: it does not fit the state) and UnsupportedFeatureError (it
-    asks readers for a feature that this version does not have).
+    Raises CorruptDataError (kind ``broken-chain``: it does not chain; ``invalid-entry``: it does not fit the
+    state) and UnsupportedFeatureError (it asks readers for a feature that this version does not have).
     """
     for name, expected, got in (
         ("log_id", state.log_id, entry.log_id),

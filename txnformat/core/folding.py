@@ -34,16 +34,19 @@ class At:
         self.positions: dict[str, PendingIndex] = {}
         """The pending positions of each transaction, for the groups that an operation has asked about."""
         self.holding: dict[object, dict[str, set[int]]] = {}
-        """The partitions in which each transactional id holds something, for the subscriptions in which a transaction has ended."""
+        """The partitions in which each transactional id holds something, for the subscriptions in which a
+        transaction has ended."""
         self.sequences: dict[tuple[int, int], set[TopicPartition]] | None = None
         """Partitions that remember sequences of a producer; None until an operation asks for them."""
         self.dropped_files: set[int] = set()
         """Numbers in LogState.files that leave the state with the entry's end: to be dropped together."""
         self.dropped_tables: set[int] = set()
         self.sealed: tuple[int, int] | None = None
-        """Ends of LogState.files and tables at the last seal: what is unused below leaves the state with the entry's end."""
+        """Ends of LogState.files and tables at the last seal: what is unused below leaves the state with the
+        entry's end."""
         self.listed = False
-        """Whether a seal has brought a segment list: what it describes leaves the state with the entry's end."""
+        """Whether a seal has brought a segment list: what it describes leaves the state with the entry's end.
+        """
 
 
 class PendingIndex:

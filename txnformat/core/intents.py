@@ -1,7 +1,8 @@
 """Intents: what a caller wants committed, before anything is decided; and what became of it.
 
-An intent's identity never changes: its id, the slot it was first sent to, and the producer identity, sequences
-or application version inside its action. Deciding it again, in any process, gives the original result or none.
+An intent's identity never changes: its id, the slot it was first sent to, and the producer identity,
+sequences or application version inside its action. Deciding it again, in any process, gives the original
+result or none.
 """
 
 from __future__ import annotations
@@ -106,9 +107,11 @@ class AppRef:
     instance: str | None = None
     """Which run of the application it is: one that a newer run has taken over from is refused."""
     is_next: bool = False
-    """The version has to be the one after the newest in the log, 0 when that knows none: nothing is missing there."""
+    """The version has to be the one after the newest in the log, 0 when that knows none: nothing is missing
+    there."""
     content: Content | None = None
-    """The content of the write, to compare a repetition with; ids of topics that other writers create meanwhile are replaced."""
+    """The content of the write, to compare a repetition with; ids of topics that other writers create
+    meanwhile are replaced."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -152,9 +155,9 @@ class GroupOffsets:
 class Acks:
     """The acknowledgements of a write in a subscription.
 
-    Offsets that hold no visible record (markers, aborted records) need no acknowledgement: an acknowledgement of the
-    record at offset o covers everything after the visible record before it, too, but what is acknowledged
-    already. So what follows one another becomes one range.
+    Offsets that hold no visible record (markers, aborted records) need no acknowledgement: an acknowledgement
+    of the record at offset o covers everything after the visible record before it, too, but what is
+    acknowledged already. So what follows one another becomes one range.
     """
 
     topic_id: str
@@ -163,7 +166,8 @@ class Acks:
     partitions: tuple[AckedPartition, ...]
     """Each once."""
     gaps: tuple[AckedPartition, ...] = ()
-    """Ranges in ``partitions``, or parts of them, that hold no visible record; for individual acknowledgements only. The decider leaves out those that are acknowledged or pending by then."""
+    """Ranges in ``partitions``, or parts of them, that hold no visible record; for individual
+    acknowledgements only. The decider leaves out those that are acknowledged or pending by then."""
 
     @property
     def key(self) -> SubscriptionKey:
@@ -184,18 +188,23 @@ class Write:
     apps_beside: tuple[AppRef, ...] = ()
     """Versions that the write sets besides ``app``, which alone says whether it is done; each must grow."""
     deferred: bool = False
-    """Stage what is appended: it gets its offsets when the transaction commits. Every append has a batch table then."""
+    """Stage what is appended: it gets its offsets when the transaction commits. Every append has a batch
+    table then."""
     follows: int | None = None
-    """Last entry of the transaction that the writer knew; it is done if the log has a later one of the transaction.
+    """Last entry of the transaction that the writer knew; it is done if the log has a later one of the
+    transaction.
 
-    For a process that stages on the producer's behalf, and may be started twice: no other stages before it has answered.
+    For a process that stages on the producer's behalf, and may be started twice: no other stages before it
+    has answered.
     """
     prepare: bool = False
     """Let the transaction wait for an outcome that is decided elsewhere; excludes ``end``."""
     offsets: tuple[GroupOffsets, ...] = ()
-    """At most one of each group; in the transaction of ``producer`` if that has a transactional id, else at once."""
+    """At most one of each group; in the transaction of ``producer`` if that has a transactional id, else at
+    once."""
     acks: tuple[Acks, ...] = ()
-    """Acknowledgements in order; in the transaction of ``producer`` if that has a transactional id, else at once. A seek is always at once."""
+    """Acknowledgements in order; in the transaction of ``producer`` if that has a transactional id, else at
+    once. A seek is always at once."""
 
     @property
     def payload_bytes(self) -> int:
@@ -218,9 +227,9 @@ class OpenProducer:
 class EndTransaction:
     """Abort another producer's transaction: its time is over, or an operator says so.
 
-    With cause TIMEOUT exactly one of the two must show that its time is over: ``store_time_ms`` says so now, or
-    ``observed_entry`` is still the entry that its timeout counts from, and the actor has seen it open since then for at
-    least the timeout, by a clock of its own that does not jump.
+    With cause TIMEOUT exactly one of the two must show that its time is over: ``store_time_ms`` says so now,
+    or ``observed_entry`` is still the entry that its timeout counts from, and the actor has seen it open
+    since then for at least the timeout, by a clock of its own that does not jump.
     """
 
     transactional_id: str
@@ -251,7 +260,10 @@ class TakeCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class ChangeTopic:
-    """Let a topic grow, or set something of it. Relative to what the topic is when it is decided: others may have changed it meanwhile."""
+    """Let a topic grow, or set something of it.
+
+    Relative to what the topic is when it is decided: others may have changed it meanwhile.
+    """
 
     topic_id: str
     partitions: int | None = None
@@ -321,7 +333,8 @@ class TrimTopic:
     seen: tuple[int, ...]
     """The log starts that the numbers of the trim were counted from, one for each of its partitions."""
     unpinned: tuple[int, ...] | None = None
-    """For each of its partitions the offset below which readers hold nothing back. If None, they hold nothing back anywhere."""
+    """For each of its partitions the offset below which readers hold nothing back. If None, they hold nothing
+    back anywhere."""
     revisions: tuple[int, ...] = ()
     """Likewise the revisions; empty: of partitions that were never compacted."""
 
@@ -332,9 +345,11 @@ class FreePartitions:
 
     topic_id: str
     ends: tuple[tuple[int, int], ...]
-    """(partition, offset below which (exclusive) no undecided transaction may begin), ascending; at most the log end."""
+    """(partition, offset below which (exclusive) no undecided transaction may begin), ascending; at most the
+    log end."""
     prepared: tuple[str, ...] = ()
-    """Transactional ids of prepared transactions that may be among them: they lose what they have appended to the partition."""
+    """Transactional ids of prepared transactions that may be among them: they lose what they have appended to
+    the partition."""
 
 
 @dataclass(frozen=True, slots=True)

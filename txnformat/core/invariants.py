@@ -1,8 +1,8 @@
 """Invariants of every state of a log, and of every step from one state to the next. Pure.
 
-:func:`check_state` costs what the entry touched, so that it can run in production; :func:`check_whole` derives
-everything again. Both return violations as ``I<n> <where>: <what>``, and an empty list when all holds. They repeat the
-rules without using the fold: they are the second opinion.
+:func:`check_state` costs what the entry touched, so that it can run in production; :func:`check_whole`
+derives everything again. Both return violations as ``I<n> <where>: <what>``, and an empty list when all
+holds. They repeat the rules without using the fold: they are the second opinion.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ _Problems = Iterator[str]
 def check_state(before: LogState, entry: CommitEntry, after: LogState) -> list[str]:
     """Return the violations of the step from ``before``, which is taken to be sound, to ``after`` by ``entry``.
 
-    The cost is that of what the entry's operations name (partitions and their open transactions, ids, topics), not that of the state.
+    The cost is that of what the entry's operations name (partitions and their open transactions, ids,
+    topics), not that of the state.
     """
     touched = _touched(before, entry)
     problems = [*_check_chain(before, entry, after), *_check_ids_step(before, entry, after, touched)]

@@ -1,7 +1,7 @@
 """Second opinions about the keys that entries name. Pure.
 
-I20: what is named for a topic lies in its directories (:mod:`txnformat.core.ownership`). I21: nothing is named that was born below the vacuum's
-floor (:mod:`txnformat.core.lifecycle.vacuum`).
+I20: what is named for a topic lies in its directories (:mod:`txnformat.core.ownership`). I21: nothing is
+named that was born below the vacuum's floor (:mod:`txnformat.core.lifecycle.vacuum`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Operations to JSON and back. Their fields are declared in :mod:`txnformat.core.operations`; here is what no declaration says.
+"""Operations to JSON and back.
 
-That is: which fields writers leave out, and the rules between fields. An operation that this version does not know is a
-feature that it does not have: UnsupportedFeatureError.
+Their fields are declared in :mod:`txnformat.core.operations`; here is what no declaration says.
+
+That is: which fields writers leave out, and the rules between fields. An operation that this version does not
+know is a feature that it does not have: UnsupportedFeatureError.
 """
 
 from __future__ import annotations
@@ -181,7 +183,8 @@ _OPERATION: Typed[Any] = Typed(Operation, content_hook)
 def decode_operation(value: Any, intent_count: int, *, path: str) -> Operation:
     """Return the operation that a parsed JSON object says, checked.
 
-    Raises UnsupportedFeatureError (an operation that this version does not know) and CorruptDataError (a field that is missing or wrong).
+    Raises UnsupportedFeatureError (an operation that this version does not know) and CorruptDataError (a
+    field that is missing or wrong).
     """
     if isinstance(value, dict) and isinstance(name := value.get("operation"), str) and name not in OPERATIONS:
         raise unknown_operation(name, path)

@@ -92,7 +92,8 @@ __all__ = [
 
 
 TIMEOUT_MS = 60_000
-"""Timeout of a transaction with offsets, unless its producer asks for another (Kafka's transaction.timeout.ms)."""
+"""Timeout of a transaction with offsets, unless its producer asks for another (Kafka's
+transaction.timeout.ms)."""
 DEFERRED_TIMEOUT_MS = 24 * 3_600_000
 """Timeout of a transaction whose records have no offsets yet."""
 
@@ -176,7 +177,8 @@ class AlterTopic(Struct, frozen=True, tag_field="operation", tag="alter_topic"):
     settings: Annotated[tuple[TopicSetting, ...] | None, LEFT_OUT] = None
     """All of them from here on, by name, ascending. If None, they stay."""
     places: Annotated[tuple[Int32, ...], LEFT_OUT] = ()
-    """The place of each of ``fields``, if columns of the version before are dropped or get other names. If empty, all of them stay, and what is behind them is new."""
+    """The place of each of ``fields``, if columns of the version before are dropped or get other names. If
+    empty, all of them stay, and what is behind them is new."""
 
 
 class InitProducer(Struct, frozen=True, tag_field="operation", tag="init_producer"):
@@ -233,8 +235,9 @@ class Append(Struct, frozen=True, tag_field="operation", tag="append", kw_only=T
 
     ``batches`` are in log order: within a partition, a batch's base offset is the partition's ``base_offset``
     plus the records of the batches before it. A batch of a partition that ``partitions`` does not name is not
-    part of the log (earlier versions appended the rest of an append that was known in part). When there are many
-    batches, ``batches`` is empty, and ``table`` with ``section`` says which rows of which object hold them.
+    part of the log (earlier versions appended the rest of an append that was known in part). When there are
+    many batches, ``batches`` is empty, and ``table`` with ``section`` says which rows of which object hold
+    them.
     """
 
     topic_id: Uuid
@@ -255,8 +258,8 @@ class Append(Struct, frozen=True, tag_field="operation", tag="append", kw_only=T
 class Stage(Struct, frozen=True, tag_field="operation", tag="stage"):
     """Uploaded records of one topic belong to a transaction that is open, without offsets: no reader waits for them.
 
-    Rows ``section`` of the batch table ``table`` are its batches. Those of partitions that ``partitions`` does not name
-    are not part of the log, as in an append.
+    Rows ``section`` of the batch table ``table`` are its batches. Those of partitions that ``partitions``
+    does not name are not part of the log, as in an append.
     """
 
     topic_id: Uuid
@@ -332,7 +335,8 @@ class AppVersion(Struct, frozen=True, tag_field="operation", tag="app_version"):
     instance: Annotated[Instance | None, LEFT_OUT] = None
     """Which run of the application it was. If None, it does not say."""
     content: Annotated[Content | None, LEFT_OUT] = None
-    """The content of the write. If None, the writer does not say. No part of the state: a repetition reads the entry."""
+    """The content of the write. If None, the writer does not say. No part of the state: a repetition reads
+    the entry."""
     topics: Annotated[tuple[Uuid, ...], LEFT_OUT] = ()
     """Ids, ascending, of the topics that it was written to, in logs whose topics may be deleted."""
 
@@ -386,8 +390,9 @@ class SealedSegment(SegmentRecord, frozen=True, kw_only=True):
 class Seal(Struct, frozen=True, tag_field="operation", tag="seal"):
     """Offset ranges move from the state into sidecars; what only their extents needed leaves the state.
 
-    With ``segment_list``, that object describes the segments from its ``first`` on, below ``listed_segments``. They leave
-    the state as well, and so do the lists that described some of them: ``replaced_lists`` by key, oldest first.
+    With ``segment_list``, that object describes the segments from its ``first`` on, below
+    ``listed_segments``. They leave the state as well, and so do the lists that described some of them:
+    ``replaced_lists`` by key, oldest first.
     """
 
     segments: tuple[SealedSegment, ...]
@@ -395,7 +400,8 @@ class Seal(Struct, frozen=True, tag_field="operation", tag="seal"):
     listed_segments: Count = 0
     intent: Count = 0
     replaced_lists: Annotated[tuple[Text, ...], LEFT_OUT] = ()
-    """Empty when the list begins where the newest one ends; also when an earlier version wrote a list of all segments."""
+    """Empty when the list begins where the newest one ends; also when an earlier version wrote a list of all
+    segments."""
 
 
 class SpilledPartition(Struct, frozen=True, gc=False):
@@ -442,7 +448,8 @@ class Expire(Struct, frozen=True, tag_field="operation", tag="expire"):
     producers: tuple[Count, ...]
     """Ids of producers without a transactional id, ascending."""
     blocks: tuple[Count, ...]
-    """First ids of blocks, ascending. Ids that were not handed out yet stay good; only whose they are is forgotten."""
+    """First ids of blocks, ascending. Ids that were not handed out yet stay good; only whose they are is
+    forgotten."""
     groups: Annotated[tuple[Item, ...], LEFT_OUT] = ()
     intent: Count = 0
 

@@ -1,6 +1,7 @@
 """A topic's files are the topic's: whether what is named for a topic lies in its directories. Pure.
 
-The keys have the form of their kind already (:mod:`txnformat.keys`). The specification says in section 5 which operation may name which file.
+The keys have the form of their kind already (:mod:`txnformat.keys`). The specification says in section 5
+which operation may name which file.
 """
 
 from __future__ import annotations
@@ -80,7 +81,10 @@ def check_files(topic: TopicState, files: Iterable[FileRecord], at: At) -> None:
 
 
 def named_before(state: LogState, files: Iterable[FileRecord]) -> str | None:
-    """Return the key of a file that an append or stage is to name, and that another one has named, as far as the state knows; None: there is none. The same key twice is one, too."""
+    """Return the key of a file that an append or stage is to name, and that another one has named, as far as the state knows; None: there is none.
+
+    The same key twice is one, too.
+    """
     wanted = [file.key for file in files]
     if len(set(wanted)) < len(wanted):
         return next(key for key in wanted if wanted.count(key) > 1)
@@ -102,8 +106,8 @@ def _foreign(topic: TopicState, what: str, key: str, at: At) -> NoReturn:
 def check_snapshot(state: LogState, name: str) -> None:
     """Raise CorruptDataError about a state, decoded from snapshot ``name``, whose parts name what is not there.
 
-    That is a file or sidecar of another topic (kind ``invalid-key``), or a topic, segment, file, batch table, open transaction, or
-    what is pending in one, that the snapshot lacks; and a time that no entry has.
+    That is a file or sidecar of another topic (kind ``invalid-key``), or a topic, segment, file, batch table,
+    open transaction, or what is pending in one, that the snapshot lacks; and a time that no entry has.
     """
     topics = directories(state)
     for topic_id, number in _named_partitions(state):
@@ -126,7 +130,8 @@ def check_snapshot(state: LogState, name: str) -> None:
 def _check_open(state: LogState, name: str) -> None:
     """Refuse transactional ids that name open transactions which their partitions lack.
 
-    A partition's transaction that no id names is a hanging one: ``transactions find-hanging`` shows it, ``abort`` ends it.
+    A partition's transaction that no id names is a hanging one: ``transactions find-hanging`` shows it,
+    ``abort`` ends it.
     """
     opened = {
         (key, producer): first
@@ -187,7 +192,8 @@ def _named_partitions(state: LogState) -> Iterator[tuple[str, int]]:
 def _named_files(state: LogState, name: str) -> Iterator[tuple[str, int]]:
     """Yield topic and number of each file that extents and stages name, themselves or through batch tables.
 
-    The caller stops at the first number that is not there: so these are never more than the rows of the snapshot.
+    The caller stops at the first number that is not there: so these are never more than the rows of the
+    snapshot.
     """
     named: dict[str, set[int]] = {}
     runs: set[tuple[int, int, str]] = set()

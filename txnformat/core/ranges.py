@@ -1,4 +1,7 @@
-"""Sets of offsets as sorted ranges: how a million acknowledgements stay a few numbers. Pure, and vectorised."""
+"""Sets of offsets as sorted ranges: how a million acknowledgements stay a few numbers.
+
+Pure, and vectorised.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,8 @@ RATIO = 32
 class Ranges:
     """A set of offsets: ranges [start, end), ascending, of which no two overlap or touch. A value.
 
-    With n and m ranges the operations on two sets are O((n + m) log(n + m)). If one of them has few ranges, only the chunks of the
-    other that these meet are copied.
+    With n and m ranges the operations on two sets are O((n + m) log(n + m)). If one of them has few ranges,
+    only the chunks of the other that these meet are copied.
     """
 
     __slots__ = ("_chunks", "_count", "_flat", "_heads")
@@ -37,9 +40,11 @@ class Ranges:
     def __init__(self, bounds: Int64s) -> None:
         bounds.setflags(write=False)
         self._flat: Int64s | None = bounds
-        """Shape (n, 2), int64: start (inclusive) and end (exclusive) of each. None until they are asked for."""
+        """Shape (n, 2), int64: start (inclusive) and end (exclusive) of each. None until they are asked for.
+        """
         self._chunks: list[array[int]] | None = None
-        """The same as a list of points that is cut into chunks, none of them empty. None until they are asked for. Never changed."""
+        """The same as a list of points that is cut into chunks, none of them empty. None until they are asked
+        for. Never changed."""
         self._heads: list[int] = []
         """The first point of each chunk. Never changed."""
         self._count = len(bounds)
@@ -191,7 +196,8 @@ class Ranges:
         if first + 1 < len(heads) and heads[first + 1] <= end:
             last = self._chunk_at(end)
         before, after = chunks[first], chunks[last]
-        # From the first range that ends at the start or above it to the last one that begins at the end or below it.
+        # From the first range that ends at the start or above it to the last one that begins at the end or
+        # below it.
         kept = bisect_left(before, start) & ~1
         rest = (bisect_right(after, end) + 1) & ~1
         if first < last or kept < rest:

@@ -1,7 +1,7 @@
 """LogState: everything that a log is after some entry. A value: folding makes a new one.
 
-Windows bound everything that grows with history, or lifecycle operations remove it; the rest grows with live things: topics, ids, partitions, and extents that
-are not sealed.
+Windows bound everything that grows with history, or lifecycle operations remove it; the rest grows with live
+things: topics, ids, partitions, and extents that are not sealed.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ LIFECYCLE = "lifecycle-1"
 EMBEDDING = "embedding-1"
 """The feature that entries have payloads: readers and writers must know that a file may be a part of one."""
 COLUMNS = "columns-1"
-"""The feature that columns of topics are renamed and dropped: a column is its place, and no longer its name."""
+"""The feature that columns of topics are renamed and dropped: a column is its place, and no longer its name.
+"""
 KNOWN_FEATURES = Features(*(names | {LIFECYCLE, EMBEDDING, COLUMNS} for names in FEATURES))
 """The features that this version knows: a new log has them all."""
 WITHOUT_EMBEDDING = Features(*(names - {EMBEDDING} for names in KNOWN_FEATURES))
@@ -132,7 +133,10 @@ class TopicState:
 
 
 class DeletedTopic(msgspec.Struct, frozen=True, gc=False):
-    """A topic that was deleted: objects may still be in its directory, so no other topic gets that. A snapshot has it as it is."""
+    """A topic that was deleted: objects may still be in its directory, so no other topic gets that.
+
+    A snapshot has it as it is.
+    """
 
     directory: Text
     topic_id: Uuid
@@ -162,7 +166,10 @@ class UsedAt(NamedTuple):
 
 
 class IntentWindow:
-    """Intent ids of the last entries, so that an operation without a natural key is not applied twice. A value."""
+    """Intent ids of the last entries, so that an operation without a natural key is not applied twice.
+
+    A value.
+    """
 
     __slots__ = ("_newer", "_older", "first")
 
@@ -257,13 +264,15 @@ class LogState(msgspec.Struct, frozen=True):
     producers: Mapping[int, UsedAt] = msgspec.field(default_factory=dict)
     """Producers without a transactional id that the log remembers sequences of, by id."""
     retired_below: int = 0
-    """Producer ids below that are not in ``producers`` may have been forgotten: they append nothing any more."""
+    """Producer ids below that are not in ``producers`` may have been forgotten: they append nothing any more.
+    """
     app_versions: Mapping[tuple[str, str], VersionAt] = msgspec.field(default_factory=dict)
     """The newest versions, by (namespace, application id)."""
     groups: Mapping[str, GroupState] = msgspec.field(default_factory=dict)
     """Consumer groups by name."""
     retired_generation: int = 0
-    """Largest generation of a group that has left the state: new groups go on from it, so that none comes twice."""
+    """Largest generation of a group that has left the state: new groups go on from it, so that none comes
+    twice."""
     subscriptions: Mapping[SubscriptionKey, SubscriptionState] = msgspec.field(default_factory=dict)
     """The subscriptions, by topic id and name; they never expire."""
     files: Vector[FileRecord] = msgspec.field(default_factory=Vector)
@@ -273,7 +282,8 @@ class LogState(msgspec.Struct, frozen=True):
     segments: Vector[SegmentRecord] = msgspec.field(default_factory=Vector)
     """Sealed segments that are not in the segment list."""
     segment_lists: tuple[SegmentListRecord, ...] = ()
-    """The lists that describe all segments below number ``listed_segments``, oldest first. Each is at least twice as large as the next, about."""
+    """The lists that describe all segments below number ``listed_segments``, oldest first. Each is at least
+    twice as large as the next, about."""
     listed_segments: int = 0
     extents: int = 0
     """Number of extents in all partitions."""
@@ -285,7 +295,8 @@ class LogState(msgspec.Struct, frozen=True):
     truncate_older_than_ms: int = -1
     """Maintenance deletes commit entries older than this; -1: entries are kept."""
     erasures: Mapping[str, ErasureState] = msgspec.field(default_factory=dict)
-    """The erasures by id, in the order of their requests: all that are not complete, and the newest complete ones."""
+    """The erasures by id, in the order of their requests: all that are not complete, and the newest complete
+    ones."""
 
     def with_transactional_id(self, name: str, known: TransactionalIdState) -> LogState:
         """Return the state with what is known of one transactional id replaced."""
@@ -299,7 +310,10 @@ class LogState(msgspec.Struct, frozen=True):
         return replace(self, transactional_ids=ids, owners=owners, undecided=undecided)
 
     def lacks(self, feature: str) -> bool:
-        """Return whether the log's readers need not know a feature. A log without an entry lacks none: the first entry names them all."""
+        """Return whether the log's readers need not know a feature.
+
+        A log without an entry lacks none: the first entry names them all.
+        """
         return self.entry >= 0 and feature not in self.features.reader
 
     def may_begin(self, producer_id: int) -> bool:
@@ -367,7 +381,10 @@ class LogState(msgspec.Struct, frozen=True):
         return known
 
     def acks(self, subscription: SubscriptionState, key: TopicPartition) -> PartitionAcks:
-        """Return a subscription's part in a partition of its topic, for readers. Records below the log start count as acknowledged."""
+        """Return a subscription's part in a partition of its topic, for readers.
+
+        Records below the log start count as acknowledged.
+        """
         return subscription.partition(key.partition).from_log_start(self.partition(key).log_start)
 
     def kept_acks(self, subscription: SubscriptionState, key: TopicPartition) -> PartitionAcks:

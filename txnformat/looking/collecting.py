@@ -1,7 +1,7 @@
 """From folded entries to a document: transactions with their records, samples of the state, totals. Pure.
 
-A collector begins with the state before its window, and is given each entry with the state after it. Bounds hold everything: of what is
-left out, a note of the document says how much.
+A collector begins with the state before its window, and is given each entry with the state after it. Bounds
+hold everything: of what is left out, a note of the document says how much.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from txnformat.types import FileRecord, ObjectRecord
 __all__ = ["PRICES", "ObjectCounts"]
 
 PRICES = {"read": 0.0004, "write": 0.005}
-"""US$ for a thousand requests: S3 Standard's list price in us-east-1. PUT and LIST are billed as writes, DELETE not at all."""
+"""US$ for a thousand requests: S3 Standard's list price in us-east-1. PUT and LIST are billed as writes,
+DELETE not at all."""
 
 
 class ObjectCounts:

@@ -25,7 +25,10 @@ def status_of(known: TransactionalIdState, now_ms: int) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return one word for a shell. Characters that a terminal acts on are written as escapes, which bash and zsh read back."""
+    """Return one word for a shell.
+
+    Characters that a terminal acts on are written as escapes, which bash and zsh read back.
+    """
     if text.isprintable():
         return shlex.quote(text)
     escaped = "".join(_escaped(character) for character in text)

@@ -31,7 +31,8 @@ class Partition(msgspec.Struct, frozen=True, gc=False):
     topic: str
     partition: int
     window_start: int
-    """Its log end before the first entry of the window: transactions below are not in the document, but for those that were open."""
+    """Its log end before the first entry of the window: transactions below are not in the document, but for
+    those that were open."""
 
 
 class Run(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -68,11 +69,14 @@ class Transaction(msgspec.Struct, frozen=True):
     """The entry that ended it. If None, it is open at the document's entry."""
     end_ms: int | None = None
     outcome: str = "open"
-    """At the document's entry: "open", "prepared", "late" (its timeout is over), "committed", "aborted", "plain" (records without a transaction), or "given-up": records that a prepared transaction, which has the same producer id and epoch, has lost to a deletion of records or of a topic."""
+    """At the document's entry: "open", "prepared", "late" (its timeout is over), "committed", "aborted",
+    "plain" (records without a transaction), or "given-up": records that a prepared transaction, which has the
+    same producer id and epoch, has lost to a deletion of records or of a topic."""
     cause: str = ""
     """The cause of its end: "producer", "init", "timeout" or "operator"."""
     before_window: bool = False
-    """True: it began before the window, and records that were sealed or spilled by then are not in its runs."""
+    """True: it began before the window, and records that were sealed or spilled by then are not in its runs.
+    """
 
 
 class Place(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -82,7 +86,8 @@ class Place(msgspec.Struct, frozen=True, gc=False, array_like=True):
     last_stable_offset: int
     log_end: int
     holder: int
-    """Index of the transaction that holds the last stable offset back; -1: none does, -2: one that the document does not list."""
+    """Index of the transaction that holds the last stable offset back; -1: none does, -2: one that the
+    document does not list."""
 
 
 class GroupAtSample(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -176,7 +181,8 @@ class StorageView(msgspec.Struct, frozen=True):
     """Objects and segments of the log at the document's entry, as the state names them."""
 
     topics: tuple[tuple[str, int, int, int, int], ...]
-    """Topic, compressed bytes of decided records, bytes of aborted ones, unsealed extents, and offsets that are not sealed."""
+    """Topic, compressed bytes of decided records, bytes of aborted ones, unsealed extents, and offsets that
+    are not sealed."""
     segments: int
     listed_segments: int
     """Segments that only segment lists describe."""

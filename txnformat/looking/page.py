@@ -1,6 +1,9 @@
-"""One HTML file with document, style and script in it. It fetches nothing: its policy lets it run its own script and no other. Pure.
+"""One HTML file with document, style and script in it.
 
-Names of topics, ids and groups may hold anything. They are in the file as JSON, in which ``<`` is escaped, and the script puts them on the page as text.
+It fetches nothing: its policy lets it run its own script and no other. Pure.
+
+Names of topics, ids and groups may hold anything. They are in the file as JSON, in which ``<`` is escaped,
+and the script puts them on the page as text.
 """
 
 from __future__ import annotations
@@ -69,7 +72,10 @@ def script_json(document: Document) -> str:
 
 
 def page(document: Document, *, every_ms: int | None = None) -> str:
-    """Return the page. ``every_ms``: it asks its server for news so often; None: it is a file, and asks nothing."""
+    """Return the page.
+
+    ``every_ms``: it asks its server for news so often; None: it is a file, and asks nothing.
+    """
     live = every_ms is not None
     follow = '<label><input type="checkbox" id="follow" checked> Follow</label>' if live else ""
     links = "".join(f'<a href="#{name}" data-page="{name}">{html.escape(title)}</a>' for name, title in PAGES)

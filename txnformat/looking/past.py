@@ -1,7 +1,7 @@
 """The state after an old entry, and the entries from there on: steps without IO.
 
-A state begins with the newest named snapshot at or before the entry, or with nothing. Snapshots are deleted by vacuums, and entries by truncations, so
-not every state can be told any more: ``Reach`` says which can.
+A state begins with the newest named snapshot at or before the entry, or with nothing. Snapshots are deleted
+by vacuums, and entries by truncations, so not every state can be told any more: ``Reach`` says which can.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ class Reach(NamedTuple):
 
 
 def read_reach() -> Steps[Reach]:
-    """Return which states can be told. Requests: 2 LISTs, and 2 more of a log whose oldest entries are deleted."""
+    """Return which states can be told.
+
+    Requests: 2 LISTs, and 2 more of a log whose oldest entries are deleted.
+    """
     boundary = yield from read_boundary()
     start = yield from history_start(boundary)
     found = yield from list_keys(keys.SNAPSHOT_PREFIX)
@@ -68,10 +71,11 @@ def read_reach() -> Steps[Reach]:
 def state_after(newest: LogState, number: int, reach: Reach) -> Steps[LogState]:
     """Return the state after entry ``number`` (-1: before the first), which is at most that of ``newest``.
 
-    Raises NotFoundError: kind ``state-gone`` (the entries or snapshots that tell it are deleted), ``state-too-far`` (more than FOLD_MAX
-    entries lie between it and the nearest state that is stored).
+    Raises NotFoundError: kind ``state-gone`` (the entries or snapshots that tell it are deleted),
+    ``state-too-far`` (more than FOLD_MAX entries lie between it and the nearest state that is stored).
 
-    Requests: 1 GET of a snapshot, and those of the entries from there on: 1 GET each, or 1 per hundred where there are bundles.
+    Requests: 1 GET of a snapshot, and those of the entries from there on: 1 GET each, or 1 per hundred where
+    there are bundles.
     """
     if number == newest.entry:
         return newest
@@ -111,7 +115,8 @@ def fold_to(
 ) -> Steps[LogState]:
     """Return the state after entry ``number`` (inclusive), folded on from ``state``; ``on_entry`` sees each step.
 
-    The chain is checked: what is read leads from ``state`` on, and to ``newest`` if that is where it ends. Raises CorruptDataError if it does not.
+    The chain is checked: what is read leads from ``state`` on, and to ``newest`` if that is where it ends.
+    Raises CorruptDataError if it does not.
     """
     old = OldEntries(newest.entry)
     while state.entry < number:
@@ -154,7 +159,10 @@ def _one_by_one(old: OldEntries, slots: range) -> Steps[list[bytes]]:
 
 
 def _snapshot(newest: LogState, born: int, key: str, reach: Reach) -> Steps[LogState | None]:
-    """Return the state of a snapshot if an entry names it: an object that no entry names means nothing. None: it is of no use."""
+    """Return the state of a snapshot if an entry names it: an object that no entry names means nothing.
+
+    None: it is of no use.
+    """
     named = next((one for one in newest.checkpoints if one.key == key), None)
     old = OldEntries(newest.entry)
     first = born + 1

@@ -29,7 +29,9 @@ ENTRIES_MAX = 20_000
 
 
 class Timeline:
-    """A log as of one entry, with its transactions: shown by notebooks, kept as a file. Made by :meth:`TxnLog.timeline`.
+    """A log as of one entry, with its transactions: shown by notebooks, kept as a file.
+
+    Made by :meth:`TxnLog.timeline`.
 
     Attributes
     ----------
@@ -150,7 +152,10 @@ class Window:
         return True
 
     def document(self, url: str, store_time_ms: int) -> Document:
-        """Return the document of the window as it is; ``store_time_ms`` is now, for a window that ends with the newest entry. No requests."""
+        """Return the document of the window as it is; ``store_time_ms`` is now, for a window that ends with the newest entry.
+
+        No requests.
+        """
         state = self.state
         is_newest = state.entry == self.newest.entry
         now_ms = max(state.timestamp_ms, store_time_ms) if is_newest else state.timestamp_ms

@@ -5,7 +5,8 @@ column's own type that give the same answers for every row, so that rows, extent
 without any conversion:
 
 * integers and decimals compare exactly with each other, whatever the number of digits;
-* a literal with an exponent (``1e3``) is a double: integers and decimals are compared after rounding to double;
+* a literal with an exponent (``1e3``) is a double: integers and decimals are compared after rounding to
+  double;
 * float columns compare as doubles with every number; NaN equals itself and is larger than all others;
 * dates and timestamps compare on one time line; what has no zone is taken as UTC;
 * text compares by its UTF-8 bytes, binary bytewise; nothing else compares with them.
@@ -280,7 +281,8 @@ def _units_around(double: float, per_one: int) -> tuple[int, int]:
     exact = Fraction(double)
     if abs(double) > 1e40:  # beyond every type
         return math.ceil(exact * per_one), math.floor(exact * per_one)
-    # Rounding is monotone: the values that round to ``double`` lie between the middles to its neighbours, which
+    # Rounding is monotone: the values that round to ``double`` lie between the middles to its neighbours,
+    # which
     # themselves go to the even one.
     below, above = (Fraction(math.nextafter(double, to)) for to in (-math.inf, math.inf))
     at_least = math.ceil((below + exact) / 2 * per_one)

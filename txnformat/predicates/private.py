@@ -33,7 +33,8 @@ HINT = (
 def compile_private(text: str, columns: Mapping[str, pa.DataType]) -> Predicate:
     """Return the predicate that a SQL condition means, as :func:`~txnformat.predicates.sql.compile_where` does.
 
-    Raises InvalidInputError: kind ``invalid-where``: the problems of the condition with every literal, and every name that is no column's, replaced.
+    Raises InvalidInputError: kind ``invalid-where``: the problems of the condition with every literal, and
+    every name that is no column's, replaced.
     """
     check_text(text)
     try:

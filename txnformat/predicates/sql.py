@@ -1,7 +1,7 @@
 """``where`` texts: SQL conditions in, predicates out.
 
-The text is parsed as Spark SQL by sqlglot. Of the parsed tree only what is listed here is accepted, everything
-else is refused by name; nothing of the text is ever executed or passed on to another engine.
+The text is parsed as Spark SQL by sqlglot. Of the parsed tree only what is listed here is accepted,
+everything else is refused by name; nothing of the text is ever executed or passed on to another engine.
 
 Errors: one InvalidInputError of kind ``invalid-where`` that lists every problem.
 """
@@ -77,10 +77,11 @@ def compile_where(
 ) -> Predicate:
     """Return the predicate that a SQL condition means.
 
-    ``text``: what stands after WHERE, in Spark's SQL: names in any letter case, in backquotes where they are not plain; text in
-    single or double quotes. ``columns``: the columns that may be named. ``aliases``: columns (of ``columns``) that stand for
-    other ones. ``need_zone``: refuse timestamps without a zone, but for ``TIMESTAMP_NTZ`` and columns that have none. Else they
-    are in UTC. Raises InvalidInputError: kind ``invalid-where``: every problem.
+    ``text``: what stands after WHERE, in Spark's SQL: names in any letter case, in backquotes where they are
+    not plain; text in single or double quotes. ``columns``: the columns that may be named. ``aliases``:
+    columns (of ``columns``) that stand for other ones. ``need_zone``: refuse timestamps without a zone, but
+    for ``TIMESTAMP_NTZ`` and columns that have none. Else they are in UTC. Raises InvalidInputError: kind
+    ``invalid-where``: every problem.
     """
     check_text(text)
     compiler = _Compiler(columns, aliases or {}, need_zone=need_zone)
@@ -101,7 +102,10 @@ def compile_where(
 
 
 def check_text(text: object) -> None:
-    """Refuse what cannot be a condition, whatever it says. Raises InvalidInputError: kind ``invalid-where``."""
+    """Refuse what cannot be a condition, whatever it says.
+
+    Raises InvalidInputError: kind ``invalid-where``.
+    """
     if not isinstance(text, str):
         _refuse(
             f"where is of the type {type(text).__name__}, not a text",

@@ -1,8 +1,8 @@
 """Predicates: conditions on columns, as plain data, and how rows are held against them.
 
 A predicate is bound to column types and has no negation: ``NOT`` was pushed into its leaves. So its logic is
-monotone, and "unknown" (a null on either side) needs no value of its own: a row is kept only when the predicate
-is true, and with neither negation nor a way to ask for "unknown", false serves as well.
+monotone, and "unknown" (a null on either side) needs no value of its own: a row is kept only when the
+predicate is true, and with neither negation nor a way to ask for "unknown", false serves as well.
 
 Values of a leaf are in the units of its column: an integer for integers, decimals (times 10^scale), booleans
 (0 and 1), dates (days) and timestamps (microseconds); a float; text; or bytes.
@@ -140,8 +140,8 @@ def any_of(operands: Iterable[Node]) -> Node:
 def _without_nan(operands: list[Node]) -> list[Node]:
     """Return a conjunction's operands in which no leaf holds for NaN where another one excludes it.
 
-    Statistics do not tell whether there are NaNs, so ``x > 5`` alone never excludes a row group. ``x > 5 AND x < 9``
-    does: NaN fails the second, so the first need not hold for it.
+    Statistics do not tell whether there are NaNs, so ``x > 5`` alone never excludes a row group. ``x > 5 AND
+    x < 9`` does: NaN fails the second, so the first need not hold for it.
     """
     excluded = {
         operand.column

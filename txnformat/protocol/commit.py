@@ -5,10 +5,10 @@
               └───────────────────────────────────────────┘        (bounded by attempts and deadline)
                                                           unknown: every verdict of the group is unknown
 
-Rules: no verdict is delivered before the entry that it depends on is known to be ours; no rejection comes from
-a view that was not refreshed since the call began; no answer rests on entries of others that a power cut could take
-away (a slot that is ours made all before it durable); an intent moves to another slot only when another process holds the
-slot it was sent to.
+Rules: no verdict is delivered before the entry that it depends on is known to be ours; no rejection comes
+from a view that was not refreshed since the call began; no answer rests on entries of others that a power cut
+could take away (a slot that is ours made all before it durable); an intent moves to another slot only when
+another process holds the slot it was sent to.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class CommitSettings:
     producer_retention_ms: int = PRODUCER_RETENTION_MS
     """Time after its last append for which a producer without a transactional id is remembered."""
     max_transaction_timeout_ms: int | None = None
-    """Longest timeout of transactions with offsets, for a log that gets its first entry. If None, 15 minutes."""
+    """Longest timeout of transactions with offsets, for a log that gets its first entry. If None, 15 minutes.
+    """
     embedding: bool = True
     """Whether small transactions may travel in their entries, for a log that gets its first entry."""
 
@@ -102,14 +103,15 @@ ROUND_TRIPS_AWAKE = 8
 """Round trips beyond which an attempt that was lost was not slow, but suspended."""
 
 AFTER_LOSS = 2
-"""Entries that a process expects to be behind after it has lost a slot; each look that finds nothing halves them."""
+"""Entries that a process expects to be behind after it has lost a slot; each look that finds nothing halves
+them."""
 
 
 def backoff_ms(age_ms: float, round_trip_ms: float, uniform: float) -> float:
     """Return how long a waiter that lost a slot waits.
 
-    It shrinks with the waiter's age, so that one that lost often goes before a newcomer: waits are spread over
-    16 round trips for a newcomer, down to one for a waiter as old as 64 of them.
+    It shrinks with the waiter's age, so that one that lost often goes before a newcomer: waits are spread
+    over 16 round trips for a newcomer, down to one for a waiter as old as 64 of them.
     """
     spread = max(1.0, 16.0 / (1.0 + age_ms / (4.0 * max(round_trip_ms, 0.1))))
     return uniform * spread * round_trip_ms
@@ -126,13 +128,14 @@ def commit_group(
 ) -> Steps[tuple[View, Answers]]:
     """Commit the intents that wait at the same time in one process; return the view to go on with, and one answer per intent.
 
-    ``unsent``: ids of those intents that were never sent to any slot. However old the view that they were made with, no
-    entry so far can hold them, so the window need not reach back to that view. ``pace``: what the process has learned from
-    its commits before this one. ``watch``: what it has seen of others' open transactions; those whose time is over are
-    ended in the same entry.
+    ``unsent``: ids of those intents that were never sent to any slot. However old the view that they were
+    made with, no entry so far can hold them, so the window need not reach back to that view. ``pace``: what
+    the process has learned from its commits before this one. ``watch``: what it has seen of others' open
+    transactions; those whose time is over are ended in the same entry.
 
-    Requests: with a fresh view 1 conditional PUT; if others commit, too, and the view is older than a second, before it those of a refresh, for
-    a GET costs less than a PUT that loses. Per lost slot: 1 PUT, 1 GET, and the refresh.
+    Requests: with a fresh view 1 conditional PUT; if others commit, too, and the view is older than a second,
+    before it those of a refresh, for a GET costs less than a PUT that loses. Per lost slot: 1 PUT, 1 GET, and
+    the refresh.
     """
     start: Times = yield ReadClock()
     group = _Group(list(intents), settings, start, unsent, view)
@@ -152,7 +155,8 @@ def commit_group(
         while group.waiting:
             view = group.seen = yield from _commit_once(view, group, settings, pace, watch)
     except TxnLogError as error:
-        # Intents that still wait were sent nowhere, or to slots that are known to be another process's; those that were
+        # Intents that still wait were sent nowhere, or to slots that are known to be another process's; those
+        # that were
         # answered keep their answers.
         group.fail_all(error)
     with suppress(StorageError):
@@ -214,8 +218,8 @@ def _with_ends(
 ) -> Steps[Assembled]:
     """Assemble the waiting intents together with the ends of what expired, which no caller waits for.
 
-    A transaction that commits or prepares in time for this entry goes before its end. A producer that would only add to an expired transaction learns that it
-    has ended.
+    A transaction that commits or prepares in time for this entry goes before its end. A producer that would
+    only add to an expired transaction learns that it has ended.
     """
     adding: set[str | None] = set()
     completing: set[str | None] = set()
@@ -240,8 +244,8 @@ def _with_ends(
 def _after_loss(view: View, slot: int, outcome: Lost | Gone, sent: Times, group: _Group) -> Steps[View]:
     """Fold what won the slot, wait, and catch up.
 
-    A call that has slept between its decision and its attempt looks at once, and so does one that can win nothing more on what
-    it sees: a producer that was fenced meanwhile learns it without a wait.
+    A call that has slept between its decision and its attempt looks at once, and so does one that can win
+    nothing more on what it sees: a producer that was fenced meanwhile learns it without a wait.
     """
     if isinstance(outcome, Gone):
         try:
@@ -424,7 +428,10 @@ class _Group:
         return any(isinstance(decide(state, intent), Included) for intent in self.waiting)
 
     def lose(self, state: LogState, now: Times) -> Steps[None]:
-        """Count a lost slot. If attempts or time are used up, give up; ``state`` is refreshed since the loss."""
+        """Count a lost slot.
+
+        If attempts or time are used up, give up; ``state`` is refreshed since the loss.
+        """
         self._losses += 1
         late = waited_ms(self.start, now) >= self._settings.deadline_ms
         if late or self._losses >= self._settings.attempts_max:
@@ -433,7 +440,10 @@ class _Group:
             yield from self._upload()
 
     def _upload(self) -> Steps[None]:
-        """Upload the files that waiting intents embed: from now on a lost slot sends little. Requests: 1 PUT and 1 GET for each."""
+        """Upload the files that waiting intents embed: from now on a lost slot sends little.
+
+        Requests: 1 PUT and 1 GET for each.
+        """
         for number, intent in enumerate(self.waiting):
             if isinstance(intent.action, Write) and any(one.payload for one in intent.action.appends):
                 for append in intent.action.appends:
@@ -445,8 +455,9 @@ class _Group:
     def _give_up(self, state: LogState, now: Times) -> Steps[None]:
         """Answer every intent after too many losses; ``state`` is refreshed since the last one.
 
-        This call's attempts are known not to have landed: every slot that they were sent to is another process's.
-        But what took a slot may be an earlier call's attempt that came late, so the state is asked once more.
+        This call's attempts are known not to have landed: every slot that they were sent to is another
+        process's. But what took a slot may be an earlier call's attempt that came late, so the state is asked
+        once more.
         """
         contention = ConflictError(
             "other writers took every slot that this commit tried; nothing was committed",
@@ -492,7 +503,8 @@ class _Group:
             yield from self.settle()
             answer: CommitResult | TxnLogError = yield from original_result(intent, done, own)
         except TxnLogError as error:
-            # It is done; only its result could not be read, or made durable. That must not become the answer of others in
+            # It is done; only its result could not be read, or made durable. That must not become the answer
+            # of others in
             # the group, whose entry has landed.
             answer = CommitStateUnknownError(
                 "the commit is done, but its result could not be read",

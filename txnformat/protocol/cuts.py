@@ -1,8 +1,8 @@
 """Cuts: which entry a snapshot read shows, by its number or by a time. Steps without IO.
 
-A cut is one entry. A record is in it iff the entry that committed it is the cut's or an older one (docs/internals/spec.md,
-section 6). Since a transaction is committed by one entry, over all its topics and partitions, every cut shows it whole
-or not at all, and an open transaction hides nothing but itself.
+A cut is one entry. A record is in it iff the entry that committed it is the cut's or an older one
+(docs/internals/spec.md, section 6). Since a transaction is committed by one entry, over all its topics and
+partitions, every cut shows it whole or not at all, and an open transaction hides nothing but itself.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ def check_version_options(
 ) -> IsolationLevel:
     """Return the isolation level that a read has; a version or a time by itself makes it a snapshot read.
 
-    ``names`` is what the caller calls these two. Raises InvalidInputError: ``unknown-isolation-level``, or ``invalid-version`` (a version and a
-    time, one of them with another isolation level, or something that is not the number of an entry).
+    ``names`` is what the caller calls these two. Raises InvalidInputError: ``unknown-isolation-level``, or
+    ``invalid-version`` (a version and a time, one of them with another isolation level, or something that is
+    not the number of an entry).
     """
     is_versioned = version_as_of is not None or timestamp_as_of is not None
     default = IsolationLevel.SNAPSHOT if is_versioned else IsolationLevel.READ_COMMITTED
@@ -71,12 +72,13 @@ def cut_at(
 ) -> Steps[int]:
     """Return the entry of a cut: the newest, the one that is named, or the last one at or before a time (:func:`~txnformat.moments.as_moment_ms`).
 
-    A time is by log time, which strictly increases from entry to entry. Raises NotFoundError: ``unknown-version`` (no such entry yet, or any
-    more), ``timestamp-before-log``, ``history-gone`` (no bundle has the deleted entries of that time), ``timestamp-in-future`` (after the store's now: what
-    will have happened by then is not known yet); and InvalidInputError of kind ``invalid-timestamp``.
+    A time is by log time, which strictly increases from entry to entry. Raises NotFoundError:
+    ``unknown-version`` (no such entry yet, or any more), ``timestamp-before-log``, ``history-gone`` (no
+    bundle has the deleted entries of that time), ``timestamp-in-future`` (after the store's now: what will
+    have happened by then is not known yet); and InvalidInputError of kind ``invalid-timestamp``.
 
-    Requests: none, but by a time before the newest entry at most log2(entries) + 1 GETs (twice as many where entries
-    are deleted), and 1 LIST.
+    Requests: none, but by a time before the newest entry at most log2(entries) + 1 GETs (twice as many where
+    entries are deleted), and 1 LIST.
     """
     if timestamp_as_of is not None:
         moment_ms = as_moment_ms(timestamp_as_of, "timestamp_as_of")
@@ -91,8 +93,8 @@ def cut_at(
 def last_entry_at(state: LogState, timestamp_ms: int) -> Steps[int]:
     """Return the last known entry at or before a time; -1: there is none, or it is no longer known: nothing may be taken to be as old.
 
-    The time was read before, and a store's time is an estimate that each answer improves. So it may lie ahead of what is
-    read now: the newest known entry is at or before it all the same.
+    The time was read before, and a store's time is an estimate that each answer improves. So it may lie ahead
+    of what is read now: the newest known entry is at or before it all the same.
 
     Requests: those of :func:`cut_at`.
     """
@@ -156,7 +158,11 @@ def _last_at(state: LogState, timestamp_ms: int) -> Steps[int]:
 
 
 def entry_time_ms(state: LogState, number: int) -> Steps[int]:
-    """Return the log time of an entry. Raises NotFoundError of kind ``history-gone``. Requests: none for the newest, else those of :class:`OldEntries`."""
+    """Return the log time of an entry.
+
+    Raises NotFoundError of kind ``history-gone``. Requests: none for the newest, else those of
+    :class:`OldEntries`.
+    """
     return (yield from _time_ms(state, OldEntries(state.entry), number))
 
 
@@ -167,7 +173,10 @@ def _time_ms(state: LogState, entries: OldEntries, number: int) -> Steps[int]:
 
 
 def topic_as_of(state: LogState, name: str, entry: int) -> TopicState:
-    """Return a topic as it is now. Raises NotFoundError (``unknown-topic``) if it was not there at an entry."""
+    """Return a topic as it is now.
+
+    Raises NotFoundError (``unknown-topic``) if it was not there at an entry.
+    """
     topic = state.topic(name)
     if topic.created_entry > entry:
         raise NotFoundError(

@@ -64,7 +64,10 @@ class ListObjects:
 
 @dataclass(frozen=True, slots=True)
 class MakeDurable:
-    """Answer: None, once these objects, which others made, would survive a power cut. Costs an object store nothing."""
+    """Answer: None, once these objects, which others made, would survive a power cut.
+
+    Costs an object store nothing.
+    """
 
     keys: tuple[str, ...]
 

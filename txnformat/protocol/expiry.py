@@ -2,11 +2,11 @@
 
 Two ways to know it, since clocks may lie (specification, section "Timeouts"):
 
-* the store's time is at or beyond the transaction's expiry, which counts from log time. Log time that runs ahead only
-  makes this later;
+* the store's time is at or beyond the transaction's expiry, which counts from log time. Log time that runs
+  ahead only makes this later;
 * this process has watched the transaction do nothing for as long as its timeout, by its own clock that counts
-  suspended time and does not jump. This needs no clock to agree with any other: it also works in a log whose time ran
-  years ahead.
+  suspended time and does not jump. This needs no clock to agree with any other: it also works in a log whose
+  time ran years ahead.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class _Seen(NamedTuple):
 class Watch:
     """The open transactions that one process has seen, and since when.
 
-    Safe for use by many threads: it is one value, replaced in one step. Of two threads that replace it at once one may
-    bring back what was seen a little earlier. Then a timeout is counted anew, or its end is refused, for the
-    transaction has gone on since.
+    Safe for use by many threads: it is one value, replaced in one step. Of two threads that replace it at
+    once one may bring back what was seen a little earlier. Then a timeout is counted anew, or its end is
+    refused, for the transaction has gone on since.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """Following a log: cold open and refresh, as steps without IO.
 
-Cold open takes four sequential round trips whatever the log's length; a warm refresh with nothing new takes one
-GET. The snapshot is checked against the ``checkpoint`` operation that names it, before it is parsed; the hint
-``latest`` is never trusted.
+Cold open takes four sequential round trips whatever the log's length; a warm refresh with nothing new takes
+one GET. The snapshot is checked against the ``checkpoint`` operation that names it, before it is parsed; the
+hint ``latest`` is never trusted.
 """
 
 from __future__ import annotations
@@ -76,13 +76,15 @@ def fold_bytes(state: LogState, data: bytes) -> LogState:
 def refresh(view: View, *, ahead: int = 1, durable: bool = True) -> Steps[View]:
     """Fold every entry after the view's, prove the tip, and make it durable.
 
-    A view that leaves the steps of the protocol is durable: a power cut takes nothing away that it shows. The author of
-    its tip may have died just before that, and others may have answered nothing yet. A writer that goes on to create the next slot makes all
-    before it durable with that: ``durable=False``. ``ahead`` entries (at least 1) are asked for at once in the beginning: 2 saves a round trip
-    where something new is likely.
+    A view that leaves the steps of the protocol is durable: a power cut takes nothing away that it shows. The
+    author of its tip may have died just before that, and others may have answered nothing yet. A writer that
+    goes on to create the next slot makes all before it durable with that: ``durable=False``. ``ahead``
+    entries (at least 1) are asked for at once in the beginning: 2 saves a round trip where something new is
+    likely.
 
-    Requests: 1 GET when nothing is new and the view is fresh; else also 1 LIST of the boundary. 1 GET more when nothing is new although
-    the last look found hundreds. Far behind, 1 GET per hundred entries where there are bundles, and per ten where the log embeds.
+    Requests: 1 GET when nothing is new and the view is fresh; else also 1 LIST of the boundary. 1 GET more
+    when nothing is new although the last look found hundreds. Far behind, 1 GET per hundred entries where
+    there are bundles, and per ten where the log embeds.
     """
     found = yield from _follow(view, ahead, through_bundles=True)
     if found is None:
@@ -97,8 +99,8 @@ def refresh(view: View, *, ahead: int = 1, durable: bool = True) -> Steps[View]:
 def refresh_roughly(view: View) -> Steps[View]:
     """Fold the hundreds of entries after the view's that are bundled, if there are likely to be some; else as :func:`refresh`.
 
-    The view that is returned may be up to 99 entries behind the tip. It has the older proof, with which the newer state is no less safe.
-    Requests: 1 GET for each hundred, and 2 to 9 more.
+    The view that is returned may be up to 99 entries behind the tip. It has the older proof, with which the
+    newer state is no less safe. Requests: 1 GET for each hundred, and 2 to 9 more.
     """
     now = yield ReadClock()
     if view.behind >= HUNDREDS.count and view.is_fresh(now):
@@ -111,7 +113,10 @@ def refresh_roughly(view: View) -> Steps[View]:
 
 
 def confirm(view: View, *also: str) -> Steps[None]:
-    """Make the view's tip durable, and with it all entries before it: they are in one directory. Requests: none."""
+    """Make the view's tip durable, and with it all entries before it: they are in one directory.
+
+    Requests: none.
+    """
     tip = (keys.entry_key(view.state.entry),) if view.state.entry >= 0 else ()
     yield from make_durable(*also, *tip)
 
@@ -138,9 +143,10 @@ def _follow(view: View, ahead: int, *, through_bundles: bool) -> Steps[View | No
 def _sizes(view: View, ahead: int) -> Steps[dict[Bundles, int]]:
     """Return the sorts of bundles that a follower may profit from, and the entry from which it asks for each.
 
-    Small ones are there only if the log embeds, and hardly of entries that are just being written, as those are of which several are asked for at once.
-    A few entries are read before any bundle, or one where the last looks found as many: most looks find nothing, or one. Hundreds are asked for at once
-    if the last looks found so many, and the last one was more than a second ago.
+    Small ones are there only if the log embeds, and hardly of entries that are just being written, as those
+    are of which several are asked for at once. A few entries are read before any bundle, or one where the
+    last looks found as many: most looks find nothing, or one. Hundreds are asked for at once if the last
+    looks found so many, and the last one was more than a second ago.
     """
     first = view.state.entry + 1
     hundreds = HUNDREDS.behind
@@ -155,8 +161,9 @@ def _sizes(view: View, ahead: int) -> Steps[dict[Bundles, int]]:
 def _is_below(boundary: int, tip: int) -> bool:
     """Return whether a tip may be a deleted entry that a writer that slept has created again.
 
-    Such an entry chains to the real one before it. It is not enough that the slot after the tip is not below the boundary: that slot may have
-    been read long before the tip. An entry at the boundary or above was never deleted, and the chain binds all before it.
+    Such an entry chains to the real one before it. It is not enough that the slot after the tip is not below
+    the boundary: that slot may have been read long before the tip. An entry at the boundary or above was
+    never deleted, and the chain binds all before it.
     """
     return boundary > max(tip, 0)  # 0: there is no boundary
 
@@ -164,8 +171,8 @@ def _is_below(boundary: int, tip: int) -> bool:
 def _advance(state: LogState, ahead: int, sizes: dict[Bundles, int]) -> Steps[tuple[LogState, Times] | None]:
     """Return the state after all entries that follow, and the clocks just before the GET that found no more; None as in :func:`_follow`.
 
-    ``sizes``: the bundles to ask for, the largest first, and from which entry. Memory: a few bundles, however many entries there are. Raises
-    CorruptDataError: an entry cannot be folded.
+    ``sizes``: the bundles to ask for, the largest first, and from which entry. Memory: a few bundles, however
+    many entries there are. Raises CorruptDataError: an entry cannot be folded.
     """
     # Of the last entry, if it came out of a bundle: its slot has to say the same.
     unvouched: bytes | None = None
@@ -203,7 +210,8 @@ def _fold_bundles(
 ) -> Steps[tuple[LogState, bytes | None, bool]]:
     """Fold the bundles of one sort from the one of the next entry on, up to the first that is missing or of no use, or until larger ones are due.
 
-    Return the state, the head of its last entry if that came out of a bundle, and whether one was missing or of no use.
+    Return the state, the head of its last entry if that came out of a bundle, and whether one was missing or
+    of no use.
     """
     last: bytes | None = None
     count = 1
@@ -231,8 +239,9 @@ def _fold_bundles(
 def _reload_after(error: CorruptDataError, first: int) -> Steps[View]:
     """Reload, if what was followed from slot ``first`` on may be deleted slots; else raise.
 
-    A slot below the boundary may have been deleted, and created again by a writer that slept. It chains, and then
-    it is the first slot at or above the boundary that does not: so what counts is where the following began.
+    A slot below the boundary may have been deleted, and created again by a writer that slept. It chains, and
+    then it is the first slot at or above the boundary that does not: so what counts is where the following
+    began.
     """
     boundary = yield from read_boundary()
     if first >= boundary:
@@ -243,8 +252,8 @@ def _reload_after(error: CorruptDataError, first: int) -> Steps[View]:
 def open_view() -> Steps[View]:
     """Open a log without any knowledge of it. The state it shows is durable, as after :func:`refresh`.
 
-    Requests: 4 sequential round trips: format and hint; snapshot and listing; the entries; the boundary. Raises NotFoundError when there is no
-    log here, CorruptDataError when the history cannot be folded.
+    Requests: 4 sequential round trips: format and hint; snapshot and listing; the entries; the boundary.
+    Raises NotFoundError when there is no log here, CorruptDataError when the history cannot be folded.
     """
     view = yield from _open_view()
     yield from confirm(view, keys.FORMAT_KEY)
@@ -277,7 +286,8 @@ def _open_view() -> Steps[View]:
 def check_identity(log_id: str) -> Steps[None]:
     """Check that the log at this place is the one with this id. Requests: 1 GET.
 
-    Raises NotFoundError of kind ``log-gone`` (there is none), ConflictError of kind ``log-replaced`` (there is another).
+    Raises NotFoundError of kind ``log-gone`` (there is none), ConflictError of kind ``log-replaced`` (there
+    is another).
     """
     data = yield from get_object(keys.FORMAT_KEY)
     if data is None:
@@ -324,8 +334,8 @@ def _missing_format() -> Steps[bytes]:
 def _open_without_hint(empty: LogState) -> Steps[tuple[View | None, list[str]]]:
     """Open from the newest snapshot that works, else from entry 0; also return the snapshots that were found.
 
-    None when neither is possible. In a log that is truncated meanwhile (an opener may sleep for days between two
-    requests) a listing is soon stale; another attempt then helps.
+    None when neither is possible. In a log that is truncated meanwhile (an opener may sleep for days between
+    two requests) a listing is soon stale; another attempt then helps.
     """
     both = yield from simultaneous(ListObjects(keys.SNAPSHOT_PREFIX), ListObjects(keys.LOG_PREFIX))
     found, listed = (answer if isinstance(answer, list) else [] for answer in both)
@@ -342,7 +352,8 @@ def _open_without_hint(empty: LogState) -> Steps[tuple[View | None, list[str]]]:
 class _Search:
     """Looks for entries that name snapshots, from the newest entry down: each entry is read once.
 
-    An object under a snapshot's key means nothing until an entry names it, and a process that may create objects may create many.
+    An object under a snapshot's key means nothing until an entry names it, and a process that may create
+    objects may create many.
     """
 
     def __init__(self, listed: Sequence[str]) -> None:
@@ -446,10 +457,12 @@ def _open_at(
         raise corrupt
     newest = max((n for n in map(keys.parse_entry_key, listed) if n is not None), default=-1)
     if newest >= end and boundary <= end:
-        # The newest was listed before the GET that found slot ``end`` empty, and it was made after that slot's entry.
+        # The newest was listed before the GET that found slot ``end`` empty, and it was made after that
+        # slot's entry.
         advice = "restore it from a copy; a writer that continued from here would lose the later entries"
         raise missing_entry(end, advice, newest=newest)
-    # Entries that end below the boundary may be deleted ones, created again by a writer that slept: they prove nothing.
+    # Entries that end below the boundary may be deleted ones, created again by a writer that slept: they
+    # prove nothing.
     if state is None or _is_below(boundary, state.entry):
         return None
     return View(state, proof)

@@ -1,4 +1,7 @@
-"""Growth of the state that a log cannot stop by itself: the operator has to act, or the state grows with every append. Pure."""
+"""Growth of the state that a log cannot stop by itself: the operator has to act, or the state grows with every append.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,8 @@ class Growth(msgspec.Struct, frozen=True):
 def growing(state: LogState, extents_min: int = SEAL_EXTENTS) -> tuple[Growth, ...]:
     """Return what grows and cannot be sealed, merged or expired; empty for a log in good order.
 
-    ``extents_min``: partitions whose transactions hold back fewer extents are not named. O(partitions + extents in the state).
+    ``extents_min``: partitions whose transactions hold back fewer extents are not named. O(partitions +
+    extents in the state).
     """
     return (*_partitions(state, extents_min), *_whole_log(state))
 

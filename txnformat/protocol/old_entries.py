@@ -1,8 +1,9 @@
 """Entries that may have been deleted: what is below the boundary is read out of bundles. Steps without IO.
 
-A slot below the boundary may have been created again by a writer that slept, with an entry that the log never had. So an
-entry out of a slot counts if a boundary says so that is read afterwards, or not long before: nothing below a boundary is deleted
-in its first hour. The entry's own time says nothing: that writer may have looked at the clock when it woke up.
+A slot below the boundary may have been created again by a writer that slept, with an entry that the log never
+had. So an entry out of a slot counts if a boundary says so that is read afterwards, or not long before:
+nothing below a boundary is deleted in its first hour. The entry's own time says nothing: that writer may have
+looked at the clock when it woke up.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ class OldEntries:
         self._bundle: tuple[int, list[bytes] | None] = (-1, None)
 
     def read(self, number: int) -> Steps[CommitEntry]:
-        """Return an entry. Raises NotFoundError of kind ``history-gone``: it is deleted, and in no bundle; CorruptDataError."""
+        """Return an entry.
+
+        Raises NotFoundError of kind ``history-gone``: it is deleted, and in no bundle; CorruptDataError.
+        """
         data = yield from self.stored(number)
         try:
             return decode_entry(data, number)
@@ -113,7 +117,10 @@ def history_gone(number: int, earliest: int, latest: int, **values: object) -> N
 
 
 def history_start(boundary: int) -> Steps[int]:
-    """Return the first entry from which on all can be read, out of bundles or slots. Requests: 2 LISTs; none without a boundary."""
+    """Return the first entry from which on all can be read, out of bundles or slots.
+
+    Requests: 2 LISTs; none without a boundary.
+    """
     if not boundary:
         return 0
     bundles = {

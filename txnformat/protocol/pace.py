@@ -1,10 +1,10 @@
 """How long a process holds back after a commit, so that those it competes with get their turn. Pure.
 
-The winner of a slot knows the new tip a round trip before the others, and would win the next slot, too, and the
-one after: a process that commits without a break would starve all others. So a winner holds back about as long as the
-others need to have a slot each: the entries of others that it met during its commits are an estimate of their number.
-A process that always loses is not seen; so one that commits without a break and meets no other waits a moment now and then,
-too. One that commits less often than that never waits.
+The winner of a slot knows the new tip a round trip before the others, and would win the next slot, too, and
+the one after: a process that commits without a break would starve all others. So a winner holds back about as
+long as the others need to have a slot each: the entries of others that it met during its commits are an
+estimate of their number. A process that always loses is not seen; so one that commits without a break and
+meets no other waits a moment now and then, too. One that commits less often than that never waits.
 
 No rule of the log depends on it: this is manners, not safety.
 """
@@ -16,7 +16,8 @@ from txnformat.protocol.effects import Times
 __all__ = ["Pace"]
 
 HOLD_SHARE = 0.75
-"""Share of the others' turns that a winner waits for: below 1, so that some always compete, and no slot goes unused."""
+"""Share of the others' turns that a winner waits for: below 1, so that some always compete, and no slot goes
+unused."""
 ROUND_TRIP_WEIGHT = 0.2
 """Weight of the newest round trip in the mean."""
 OTHERS_WEIGHT = 0.25
@@ -26,17 +27,22 @@ OTHERS_MIN = 0.2
 OTHERS_MAX = 64
 """Most others that are waited for."""
 ROUND_TRIP_MS_MAX = 1_000
-"""A create that seems to have taken longer was a clock's jump, a suspended machine, or a store in distress."""
+"""A create that seems to have taken longer was a clock's jump, a suspended machine, or a store in distress.
+"""
 HOLD_MS_MAX = 10_000
 """Longest that a winner holds back."""
 STREAK = 64
-"""Commits without a break and without others after which a winner holds back to let those in who always lose."""
+"""Commits without a break and without others after which a winner holds back to let those in who always lose.
+"""
 COURTESY_ROUND_TRIPS = 2
 """How long it then holds back."""
 
 
 class Pace:
-    """Times that a process has learned from its last commits. Not safe for threads: the user of the view uses it."""
+    """Times that a process has learned from its last commits.
+
+    Not safe for threads: the user of the view uses it.
+    """
 
     def __init__(self) -> None:
         self._round_trip_ms = 0.0
@@ -60,8 +66,9 @@ class Pace:
     def won(self, called: Times, sent: Times, now: Times, others: int) -> None:
         """Note that a commit has landed: when it was called, when the create that landed was sent, and when it was answered.
 
-        ``others`` are entries between what the process knew at ``called`` and its own. They may have been there for
-        long, where this process did not follow the log: they count for no more than can have landed since the call.
+        ``others`` are entries between what the process knew at ``called`` and its own. They may have been
+        there for long, where this process did not follow the log: they count for no more than can have landed
+        since the call.
         """
         took_ms = min(max(0, now.wall_ms - sent.wall_ms), ROUND_TRIP_MS_MAX)
         self._round_trip_ms += ROUND_TRIP_WEIGHT * (took_ms - self._round_trip_ms)

@@ -82,7 +82,10 @@ def simultaneous(*requests: GetObject | ListObjects) -> Steps[list[object]]:
 
 
 def read_slots(numbers: Iterable[int]) -> Steps[list[object]]:
-    """Return the heads of entries, read at once; anything else of one that is not there. Requests: 1 GET per entry."""
+    """Return the heads of entries, read at once; anything else of one that is not there.
+
+    Requests: 1 GET per entry.
+    """
     found = yield from simultaneous(*(GetObject(keys.entry_key(number)) for number in numbers))
     return [head_of(data) if isinstance(data, bytes) else data for data in found]
 

@@ -32,7 +32,10 @@ def original_result(intent: Intent, done: Done, own: CommitEntry | None) -> Step
 
 
 def _held(number: int) -> Steps[CommitEntry | None]:
-    """Return an entry; None: it is deleted, and in no bundle. A deleted slot that an attempt of ours has created again, late, is not looked at."""
+    """Return an entry; None: it is deleted, and in no bundle.
+
+    A deleted slot that an attempt of ours has created again, late, is not looked at.
+    """
     try:
         return (yield from OldEntries(number).read(number))
     except (NotFoundError, CorruptDataError) as error:

@@ -1,7 +1,10 @@
-"""Sealing: offset ranges below the last stable offset move from the state into sidecars. When, what, and the steps.
+"""Sealing: offset ranges below the last stable offset move from the state into sidecars.
 
-Without IO, like :mod:`txnformat.protocol.snapshots`. A log that is never sealed is complete; its state only grows. So every
-failure here leaves the log as it was, and objects that no entry came to name are left to the vacuum.
+When, what, and the steps.
+
+Without IO, like :mod:`txnformat.protocol.snapshots`. A log that is never sealed is complete; its state only
+grows. So every failure here leaves the log as it was, and objects that no entry came to name are left to the
+vacuum.
 """
 
 from __future__ import annotations
@@ -60,9 +63,11 @@ SEAL_EXTENTS = 4_096
 PARTITIONS_MAX = 1_000
 """Partitions that one seal takes: it is one entry."""
 BATCHES_MAX = 100_000
-"""Batches that one seal takes, unless a single append has more in a partition: a reader keeps decoded sidecars."""
+"""Batches that one seal takes, unless a single append has more in a partition: a reader keeps decoded
+sidecars."""
 UNSEALABLE_BATCHES = 400_000
-"""Batches of one append in one partition above which it is never sealed: no reader would take an ``.index`` so large."""
+"""Batches of one append in one partition above which it is never sealed: no reader would take an ``.index``
+so large."""
 LISTED_SEGMENTS = 16
 """Sealed segments in the state above which they go to the segment list,"""
 LISTED_ROWS = 1_000
@@ -71,14 +76,16 @@ LIST_ROWS_MAX = 200_000
 """Rows of the largest list that a writer makes beside its work; larger ones are for maintenance."""
 
 ROWS_SHARE = 16
-"""A partition has this share of the bound of extents before it is spilled: a spill is an object, and a row of the state."""
+"""A partition has this share of the bound of extents before it is spilled: a spill is an object, and a row of
+the state."""
 
 
 def seal_due(state: LogState, extents_before: int, appended_by_us: bool, uniform: float, bound: int) -> bool:
     """Return whether this process should seal now, right after an entry, before which it had ``extents_before`` in the state.
 
-    The author of the entry that crosses the bound (inclusive: so many need no sealing) seals. Should that author die, or should an open
-    transaction have held back what could be sealed (and be spilled, where the log allows that), others do beyond twice the bound, each with probability 1/16 per own commit; ``uniform``
+    The author of the entry that crosses the bound (inclusive: so many need no sealing) seals. Should that
+    author die, or should an open transaction have held back what could be sealed (and be spilled, where the
+    log allows that), others do beyond twice the bound, each with probability 1/16 per own commit; ``uniform``
     is in [0, 1), drawn anew for every entry.
     """
     if not appended_by_us or state.extents <= bound:
@@ -101,8 +108,9 @@ def sealable(
 ) -> dict[TopicPartition, OffsetRange]:
     """Return what a seal of ``state`` takes: of each partition, the offsets; those with most extents first.
 
-    Nothing at or above ``ends`` is taken, and nothing of partitions that are not in it: :func:`stable_ends` of an earlier state, for a caller
-    that seals in several steps and comes to an end however much is appended meanwhile.
+    Nothing at or above ``ends`` is taken, and nothing of partitions that are not in it: :func:`stable_ends`
+    of an earlier state, for a caller that seals in several steps and comes to an end however much is appended
+    meanwhile.
     """
     found = [
         (_extents(partition, wanted), key, wanted)
@@ -171,12 +179,16 @@ def within(partition: PartitionState, wanted: OffsetRange, batches_max: int) -> 
 def write_segments(
     state: LogState, ends: Mapping[TopicPartition, int] | None = None, kept: KeptPayload = nothing_kept
 ) -> Steps[Seal | None]:
-    """Write the sidecars of what one seal takes (:func:`sealable`); the caller commits it. None: nothing can be sealed. ``kept``: payloads that need not be fetched.
+    """Write the sidecars of what one seal takes (:func:`sealable`); the caller commits it.
 
-    A damaged payload holds back its partitions from there on, and nothing else. Raises CorruptDataError about it when nothing else is left.
+    None: nothing can be sealed. ``kept``: payloads that need not be fetched.
 
-    Requests: a GET for each batch table in range and each spill from there on, a PUT for each of the up to three sidecars of each topic; what embedded files
-    take (:func:`~txnformat.protocol.unembedding.unembed`); rarely those of a segment list (:func:`~txnformat.protocol.segment_lists.write_list`).
+    A damaged payload holds back its partitions from there on, and nothing else. Raises CorruptDataError about
+    it when nothing else is left.
+
+    Requests: a GET for each batch table in range and each spill from there on, a PUT for each of the up to
+    three sidecars of each topic; what embedded files take (:func:`~txnformat.protocol.unembedding.unembed`);
+    rarely those of a segment list (:func:`~txnformat.protocol.segment_lists.write_list`).
     """
     wanted = sealable(state, ends)
     state = yield from with_spills(state, {key: one.start for key, one in wanted.items()})
@@ -271,7 +283,10 @@ def _create(key: str, data: bytes) -> Steps[ObjectRecord]:
 
 
 def merge_lists(state: LogState) -> Steps[Seal | None]:
-    """Write the list that takes in those that writers left because they are large, or the segments of which the state has too many; the caller commits it. None: there are none."""
+    """Write the list that takes in those that writers left because they are large, or the segments of which the state has too many; the caller commits it.
+
+    None: there are none.
+    """
     if not _is_listing_due(state) and not taken_in(state.segment_lists, _segment_rows(state)):
         return None
     listed = yield from write_list(state)
@@ -348,7 +363,10 @@ def may_spill(state: LogState) -> bool:
 
 
 def rows_min(bound: int) -> int:
-    """Return how many rows a partition has at least before they are spilled. ``bound``: of extents in the state."""
+    """Return how many rows a partition has at least before they are spilled.
+
+    ``bound``: of extents in the state.
+    """
     return max(1, bound // ROWS_SHARE)
 
 

@@ -46,8 +46,8 @@ class NewList(NamedTuple):
 def write_list(state: LogState, rows_max: int = ROWS_MAX) -> Steps[NewList]:
     """Write a list of the segments in the state, and of what the newest lists describe (:func:`~txnformat.core.sealing.lists.taken_in`), but for what lies below a log start, and for topics that were deleted.
 
-    Requests: a GET for each object of the lists that it takes in, a PUT and a GET for each of its own. Memory: one leaf of
-    each list. Raises CorruptDataError, StorageError.
+    Requests: a GET for each object of the lists that it takes in, a PUT and a GET for each of its own.
+    Memory: one leaf of each list. Raises CorruptDataError, StorageError.
     """
     newest: ListedSegments = {}
     for key in sorted(state.partitions):
@@ -89,8 +89,9 @@ def rewrite_list(
 ) -> Steps[SegmentListRecord]:
     """Write a list anew with some of its parts exchanged; what it describes stays, and so do leaves without such parts.
 
-    ``exchanges``: by partition, ascending. Requests: a GET for the list, of a divided one a GET for each leaf with such parts, and a PUT and a GET
-    for each object that is written. Raises CorruptDataError, StorageError.
+    ``exchanges``: by partition, ascending. Requests: a GET for the list, of a divided one a GET for each leaf
+    with such parts, and a PUT and a GET for each object that is written. Raises CorruptDataError,
+    StorageError.
     """
     target = _Target(state)
     known = directories(state)
@@ -115,7 +116,8 @@ class _Source:
         self, state: LogState, named: SegmentListRecord | None, parts: ListedSegments | None = None
     ) -> None:
         self.parts = deque((parts or {}).items())
-        """Listed segments of partitions in order; empty when there are no more. A partition may be there again in the next leaf."""
+        """Listed segments of partitions in order; empty when there are no more. A partition may be there
+        again in the next leaf."""
         self._directories = directories(state)
         self._named = named
         self._leaves: deque[ListLeaf] = deque()

@@ -40,7 +40,8 @@ class Lost:
     data: bytes
     """The head."""
     round_trip_ms: int = 0
-    """How long a request took: the shorter of the last create and the read after it, of which a suspension met one at most."""
+    """How long a request took: the shorter of the last create and the read after it, of which a suspension
+    met one at most."""
 
 
 @dataclass(frozen=True, slots=True)

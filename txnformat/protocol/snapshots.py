@@ -1,7 +1,7 @@
 """Writing snapshots: when, and the steps. Without IO, like :mod:`txnformat.protocol.follow`.
 
-A snapshot makes opening cheap; a log without any is complete. So every failure here leaves the log as it was, and
-an object that no entry came to name is left to the vacuum.
+A snapshot makes opening cheap; a log without any is complete. So every failure here leaves the log as it was,
+and an object that no entry came to name is left to the vacuum.
 """
 
 from __future__ import annotations
@@ -52,9 +52,10 @@ def snapshot_bound(state: LogState) -> int:
 def snapshot_due(state: LogState, appended_by_us: bool, uniform: float) -> bool:
     """Return whether this process should write a snapshot of ``state``, the one right after an entry, now.
 
-    The tail are the entries after the newest named snapshot, or after entry 0. The author of the entry that makes
-    it longer than K writes the snapshot. Should that author die, others do once it is longer than 2 K, each with
-    probability 1/16 per own commit: soon a process does, and rarely two at once. ``uniform`` is in [0, 1), drawn anew for every entry.
+    The tail are the entries after the newest named snapshot, or after entry 0. The author of the entry that
+    makes it longer than K writes the snapshot. Should that author die, others do once it is longer than 2 K,
+    each with probability 1/16 per own commit: soon a process does, and rarely two at once. ``uniform`` is in
+    [0, 1), drawn anew for every entry.
     """
     if not appended_by_us:
         return False
@@ -66,8 +67,8 @@ def snapshot_due(state: LogState, appended_by_us: bool, uniform: float) -> bool:
 def write_snapshot(view: View) -> Steps[Checkpoint]:
     """Write the view's state, read it back, and return the operation that names it.
 
-    The operation is to be committed with :class:`~txnformat.core.intents.TakeCheckpoint`; only then does the snapshot
-    count. Requests: 1 PUT, 1 GET. Raises as :func:`create_object`.
+    The operation is to be committed with :class:`~txnformat.core.intents.TakeCheckpoint`; only then does the
+    snapshot count. Requests: 1 PUT, 1 GET. Raises as :func:`create_object`.
     """
     state = view.state
     data = encode_snapshot(state)
@@ -84,8 +85,9 @@ def write_snapshot(view: View) -> Steps[Checkpoint]:
 def create_object(key: str, data: bytes) -> Steps[bytes]:
     """Create a metadata object under a fresh key, and return it as read back.
 
-    A passing failure is tried again for a minute, with growing pauses; a lasting failure is not. Raises StorageError (refused, or failed for
-    too long) and CorruptDataError (what was read back is not what was written).
+    A passing failure is tried again for a minute, with growing pauses; a lasting failure is not. Raises
+    StorageError (refused, or failed for too long) and CorruptDataError (what was read back is not what was
+    written).
     """
     begun: Times = yield ReadClock()
     wait_ms: float = CREATE_BACKOFF_MS
@@ -128,7 +130,9 @@ def create_object(key: str, data: bytes) -> Steps[bytes]:
 
 
 def write_hint(checkpoint: Checkpoint) -> Steps[None]:
-    """Tell openers where to begin: replace ``latest``. Call it once an entry names the checkpoint. Requests: 1 PUT.
+    """Tell openers where to begin: replace ``latest``.
+
+    Call it once an entry names the checkpoint. Requests: 1 PUT.
 
     It is a hint: a lost or stale one costs an opener a listing, never correctness.
     """

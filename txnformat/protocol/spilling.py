@@ -1,10 +1,14 @@
-"""Spilling: what an open transaction keeps from being sealed moves from the state into an object. The choice, and the steps. Without IO.
+"""Spilling: what an open transaction keeps from being sealed moves from the state into an object.
 
-A prepared or hanging transaction holds the last stable offset of its partitions for as long as it is undecided. Batches behind it
-cannot be sealed, for a seal says what became of each batch. A spill says nothing of that: it is the rows themselves, moved.
+The choice, and the steps. Without IO.
 
-Spills of a partition are merged as segment lists are: each is more than twice as large as all newer ones together, up to the batches of one
-seal. So a row is written O(log n) times, and the state has O(log n) spills of a partition, and one more for each 100,000 batches.
+A prepared or hanging transaction holds the last stable offset of its partitions for as long as it is
+undecided. Batches behind it cannot be sealed, for a seal says what became of each batch. A spill says nothing
+of that: it is the rows themselves, moved.
+
+Spills of a partition are merged as segment lists are: each is more than twice as large as all newer ones
+together, up to the batches of one seal. So a row is written O(log n) times, and the state has O(log n) spills
+of a partition, and one more for each 100,000 batches.
 """
 
 from __future__ import annotations
@@ -55,8 +59,9 @@ def spillable(
 ) -> dict[TopicPartition, OffsetRange]:
     """Return what one spill of ``state`` takes: of each partition, the offsets, with those of the spills that it takes in.
 
-    ``bound``: of extents in the state. Nothing at or above ``ends`` is taken (:func:`log_ends` of an earlier state), so that a caller comes to an
-    end however much is appended meanwhile. Those with most rows first. ``batches_max``: so many, by default BATCHES_MAX.
+    ``bound``: of extents in the state. Nothing at or above ``ends`` is taken (:func:`log_ends` of an earlier
+    state), so that a caller comes to an end however much is appended meanwhile. Those with most rows first.
+    ``batches_max``: so many, by default BATCHES_MAX.
     """
     if not may_spill(state):
         return {}
@@ -108,9 +113,12 @@ def _merged(
 def write_spill(
     state: LogState, bound: int, ends: Mapping[TopicPartition, int] | None = None
 ) -> Steps[Spill | None]:
-    """Write the object of what one spill takes (:func:`spillable`); the caller commits it. None: there is nothing to spill.
+    """Write the object of what one spill takes (:func:`spillable`); the caller commits it.
 
-    Requests: a GET for each object that is taken in, and 1 PUT, read back; for each embedded file also a GET, and 1 PUT, read back.
+    None: there is nothing to spill.
+
+    Requests: a GET for each object that is taken in, and 1 PUT, read back; for each embedded file also a GET,
+    and 1 PUT, read back.
     """
     for share in SHARES:
         found = yield from _taken(state, bound, ends, max(1, BATCHES_MAX // share))

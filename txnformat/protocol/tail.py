@@ -1,6 +1,9 @@
-"""Bundles: reading what a listing shows through those of a hundred entries, and writing them and payload bundles. Steps without IO.
+"""Bundles: reading what a listing shows through those of a hundred entries, and writing them and payload bundles.
 
-A log is complete without any bundle, and a bad one does no harm: readers go back to the entries. So every failure to write one leaves the log as it was.
+Steps without IO.
+
+A log is complete without any bundle, and a bad one does no harm: readers go back to the entries. So every
+failure to write one leaves the log as it was.
 """
 
 from __future__ import annotations
@@ -52,7 +55,8 @@ __all__ = [
 PIECE_BYTES = 256 * 1024
 
 FILL_IN_MAX = 10
-"""Bundles that are looked back over: the writer that completes a hundred writes those that earlier writers have failed to write."""
+"""Bundles that are looked back over: the writer that completes a hundred writes those that earlier writers
+have failed to write."""
 
 QUICK_MS = 60_000
 """Log time of ten entries that followers are likely to find together."""
@@ -62,7 +66,8 @@ TAIL_BATCH = 1_000
 
 
 KeptEntry = Callable[[int], tuple[bytes, bytes] | None]
-"""Returns head and payload of an entry as this process has read or written it before; None: it has not, or has dropped it."""
+"""Returns head and payload of an entry as this process has read or written it before; None: it has not, or
+has dropped it."""
 
 
 def no_entry_kept(entry: int) -> None:
@@ -91,7 +96,8 @@ class Bundles:
     count: int
     """Entries of each; its first is a multiple of it."""
     behind: int
-    """Entries that were read one by one before the first of these is asked for, where nothing says how many there are."""
+    """Entries that were read one by one before the first of these is asked for, where nothing says how many
+    there are."""
     ahead: int
     """Bundles asked for at once, at most."""
 
@@ -194,11 +200,11 @@ def read_tail(
 ) -> Steps[Tail]:
     """Return the bytes of the listed entries and of those after them (``to_tip``); those that are ``known`` from their slots are not read again.
 
-    The last entry of the last bundle is also read from its slot: so what bundles hold ends in what the slots hold,
-    and everything before it is bound to it by the chain.
+    The last entry of the last bundle is also read from its slot: so what bundles hold ends in what the slots
+    hold, and everything before it is bound to it by the chain.
 
-    Requests: 1 GET per entry and one for the slot after them, all at once; 1 GET per whole hundred instead where there
-    is a bundle, and 1 more round trip when a bundle that should be there is not.
+    Requests: 1 GET per entry and one for the slot after them, all at once; 1 GET per whole hundred instead
+    where there is a bundle, and 1 more round trip when a bundle that should be there is not.
     """
     found = {slot: data for slot, data in (known or {}).items() if slot in slots}
     bundled: dict[int, bytes] = {}
@@ -261,7 +267,8 @@ def bundle_due(own_entries: Iterable[int]) -> int | None:
 def write_bundles(newest: int, kept: KeptEntry = no_entry_kept) -> Steps[int]:
     """Write the bundle that begins with entry ``newest``, and those of the last ten before it that are missing; return how many were written.
 
-    ``kept``: entries that need not be fetched. Requests: 1 LIST; for each missing bundle 1 PUT, and a GET for each of the hundred entries that is not kept. Raises StorageError.
+    ``kept``: entries that need not be fetched. Requests: 1 LIST; for each missing bundle 1 PUT, and a GET for
+    each of the hundred entries that is not kept. Raises StorageError.
     """
     oldest = max(0, newest - FILL_IN_MAX * BUNDLE_ENTRIES)
     start_after = bundle_key_of(oldest - BUNDLE_ENTRIES) if oldest else None
@@ -280,7 +287,8 @@ def _write(first: int, kept: KeptEntry) -> Steps[int]:
     if missing:
         found |= zip(missing, (yield from read_slots(missing)), strict=True)
     entries = [data for slot in slots if isinstance(data := found[slot], bytes)]
-    # A hole or a broken link: deleted entries, some perhaps created again by a writer that slept. Not worth a bundle.
+    # A hole or a broken link: deleted entries, some perhaps created again by a writer that slept. Not worth a
+    # bundle.
     if len(entries) != len(found) or not _is_chain(entries, first):
         return 0
     return (yield from _create(bundle_key_of(first), encode_bundle(entries)))
@@ -310,8 +318,10 @@ def payloads_due(own_entries: Iterable[int]) -> list[tuple[int, int]]:
 def write_payloads(due: Iterable[tuple[int, int]], kept: KeptEntry) -> Steps[int]:
     """Write payload bundles; return how many were written.
 
-    The entries of one come from what the process has kept. A small one gets the others from their slots, a large one from small ones. Without any
-    payload only a small one is written, and only if its entries came so fast that followers are behind. Requests: 1 PUT for each, and 1 GET for each entry, or small bundle, that is not kept. Raises StorageError.
+    The entries of one come from what the process has kept. A small one gets the others from their slots, a
+    large one from small ones. Without any payload only a small one is written, and only if its entries came
+    so fast that followers are behind. Requests: 1 PUT for each, and 1 GET for each entry, or small bundle,
+    that is not kept. Raises StorageError.
     """
     written = 0
     for first, count in due:

@@ -1,8 +1,9 @@
 """The checks of a truncation before it deletes an entry. Steps without IO.
 
-1. Both snapshots that the log names, and every entry after the older one, lead to the state that this process has folded: so a client that opens the log
-   needs nothing older.
-2. Each hundred of entries that goes is in a bundle, whose entries the chain binds to those that stay: so the history stays.
+1. Both snapshots that the log names, and every entry after the older one, lead to the state that this process
+   has folded: so a client that opens the log needs nothing older.
+2. Each hundred of entries that goes is in a bundle, whose entries the chain binds to those that stay: so the
+   history stays.
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ class Hundred(NamedTuple):
 
     first: int
     bundled: bool
-    """A bundle has them, or nothing has them any more: what is in the slots may go. False: they are too large for a bundle, and stay."""
+    """A bundle has them, or nothing has them any more: what is in the slots may go. False: they are too large
+    for a bundle, and stay."""
     missing: bool = False
     """The bundle is still to be written."""
 
@@ -97,11 +99,12 @@ def check_hundreds(
 ) -> Steps[list[Hundred]]:
     """Check that the history of entries which are to go is in bundles; return the hundreds, ascending.
 
-    ``firsts``: of the hundreds, all of them below entries that stay or have bundles. ``listed``: the slots that are there. ``deleted_below``: where
-    entries may be missing already. ``write``: bundles that are missing. Raises CorruptDataError: a bundle, or the entries in the slots, are not
-    those that the chain has.
+    ``firsts``: of the hundreds, all of them below entries that stay or have bundles. ``listed``: the slots
+    that are there. ``deleted_below``: where entries may be missing already. ``write``: bundles that are
+    missing. Raises CorruptDataError: a bundle, or the entries in the slots, are not those that the chain has.
 
-    Requests: 1 GET for each hundred, and 1 for the one after a run of them; where there is no bundle 100 GETs, 1 PUT and 1 GET more.
+    Requests: 1 GET for each hundred, and 1 for the one after a run of them; where there is no bundle 100
+    GETs, 1 PUT and 1 GET more.
     """
     found: list[Hundred] = []
     expected: str | None = None

@@ -1,7 +1,7 @@
 """Embedded files become objects, when what they hold is sealed or spilled. Steps without IO.
 
-Many small files of entries become few larger ones. Batches of aborted transactions go to files of their own: so read_committed never fetches
-them, and each file is wholly in its rows or wholly not.
+Many small files of entries become few larger ones. Batches of aborted transactions go to files of their own:
+so read_committed never fetches them, and each file is wholly in its rows or wholly not.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ KEPT_BYTES_MAX = 32 * 2**20
 ROWS_AT_ONCE = 65_536
 
 KeptPayload = Callable[[int], bytes | None]
-"""Returns the payload of an entry as this process has read or written it before; None: it has not, or has dropped it."""
+"""Returns the payload of an entry as this process has read or written it before; None: it has not, or has
+dropped it."""
 
 
 def nothing_kept(entry: int) -> None:
@@ -68,7 +69,8 @@ def unembed(
 ) -> Steps[tuple[Rows, dict[int, FileRecord]]]:
     """Write the batches of embedded files to objects; return the rows as they name these, and all files that they name, by number.
 
-    ``rows``: of one topic's ``.index``. ``kept``: payloads that need not be fetched. Requests: a GET for each other entry with such a file, 16 at once; for 1,024 batches of one schema and outcome 1 PUT and 1 GET.
+    ``rows``: of one topic's ``.index``. ``kept``: payloads that need not be fetched. Requests: a GET for each
+    other entry with such a file, 16 at once; for 1,024 batches of one schema and outcome 1 PUT and 1 GET.
     """
     files = {number: state.files[number] for number in np.unique(rows["file"]).tolist()}
     if not embedded_entries(files.values()):
@@ -133,7 +135,10 @@ def _write(
 def as_objects(
     state: LogState, topics: Mapping[int, str], files: Mapping[int, FileRecord]
 ) -> Steps[dict[int, FileRecord]]:
-    """Write each embedded file to an object of its own; return all files by number. ``topics``: the topic of each. Requests: of each its entry's GET, 1 PUT and 1 GET."""
+    """Write each embedded file to an object of its own; return all files by number.
+
+    ``topics``: the topic of each. Requests: of each its entry's GET, 1 PUT and 1 GET.
+    """
     found = dict(files)
     payloads = _Payloads()
     for number, file in files.items():

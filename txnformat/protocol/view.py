@@ -1,8 +1,8 @@
 """A process's view of a log: a state, and when it was last proven to be the tip.
 
-The age of a view runs from *sending* the request that proved the next slot empty. Deleted slots can be created
-again by a writer that slept; so beyond a bounded age nothing counts before the boundary was read. Safety rests
-on bounded clock rates, never on clocks that agree (specification, section "Old entries").
+The age of a view runs from *sending* the request that proved the next slot empty. Deleted slots can be
+created again by a writer that slept; so beyond a bounded age nothing counts before the boundary was read.
+Safety rests on bounded clock rates, never on clocks that agree (specification, section "Old entries").
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class View:
     proof: Times | None = None
     """Clocks just before the request that proved slot ``state.entry + 1`` empty; None when nothing did."""
     behind: int = 0
-    """Entries of others that a look may be expected to find: as many as the last looks did. A guess, of which only the number of requests depends."""
+    """Entries of others that a look may be expected to find: as many as the last looks did. A guess, of which
+    only the number of requests depends."""
 
     def is_fresh(self, now: Times) -> bool:
         """Return whether the view's proof is recent enough at ``now`` to do without the boundary."""

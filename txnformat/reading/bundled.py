@@ -1,6 +1,7 @@
 """Embedded files of many entries, fetched together: payload bundles in place of one request for each entry.
 
-A bundle is only a hint. A file counts when its bytes have the hash that the state has of it; else it is read from its entry.
+A bundle is only a hint. A file counts when its bytes have the hash that the state has of it; else it is read
+from its entry.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from txnformat.types import FileRecord
 __all__ = ["BundledFiles"]
 
 WANTED_MIN = {100: 10, 10: 3}
-"""Entries that have to be wanted out of a bundle, by the number that it has: of fewer each is fetched by itself."""
+"""Entries that have to be wanted out of a bundle, by the number that it has: of fewer each is fetched by
+itself."""
 
 HELD_BYTES_MAX = 32 * 2**20
 """Bytes of payloads that are held: a writer seals when its entries have so many."""
@@ -37,7 +39,10 @@ class _Bundle:
 
 
 class BundledFiles:
-    """The segment files of one reader, some of them in entries that it wants many of. Safe for use by many threads."""
+    """The segment files of one reader, some of them in entries that it wants many of.
+
+    Safe for use by many threads.
+    """
 
     def __init__(self) -> None:
         self._wanted: set[int] = set()
@@ -61,7 +66,8 @@ class BundledFiles:
     def read(self, store: ObjectStore, file: FileRecord, start: int, length: int) -> bytes:
         """Return bytes of a file as :func:`~txnformat.segments.segment_object.read_range` does, which reads those of other files than wanted embedded ones.
 
-        Requests: 1 GET of the first file that a bundle has. If it is missing, or of no use, those of smaller ones and of the entry.
+        Requests: 1 GET of the first file that a bundle has. If it is missing, or of no use, those of smaller
+        ones and of the entry.
         """
         place = file.place
         if place is None or recent_payloads(store).get(place.entry) is not None:
@@ -86,7 +92,10 @@ class BundledFiles:
             return bundle.payloads
 
     def _make_room(self, newest: _Bundle) -> None:
-        """Count what was fetched, and let the oldest ones go. Their entries are not read out of them again."""
+        """Count what was fetched, and let the oldest ones go.
+
+        Their entries are not read out of them again.
+        """
         with self._lock:
             self._bytes += _size(newest)
             for bundle in self._bundles.values():

@@ -1,12 +1,13 @@
 """Reading in the order of commits: what the entries of a window committed, and where windows may end.
 
-A record belongs to exactly one entry, the one that committed it (docs/internals/spec.md, section 6). So a window of entries
-(since, until] shows each transaction whole or not at all, nothing waits for a last stable offset, and windows that
-follow each other show every committed record once. Only metadata objects are fetched here.
+A record belongs to exactly one entry, the one that committed it (docs/internals/spec.md, section 6). So a
+window of entries (since, until] shows each transaction whole or not at all, nothing waits for a last stable
+offset, and windows that follow each other show every committed record once. Only metadata objects are fetched
+here.
 
-Two facts keep it cheap. Appends stand in the order of their entries, and nothing is committed before it is appended: what
-lies behind an append of a later entry than ``until`` is not in the window. And below a partition's *floor* nothing is
-committed any more: it is never looked at again.
+Two facts keep it cheap. Appends stand in the order of their entries, and nothing is committed before it is
+appended: what lies behind an append of a later entry than ``until`` is not in the window. And below a
+partition's *floor* nothing is committed any more: it is never looked at again.
 """
 
 from __future__ import annotations
@@ -46,18 +47,23 @@ COMMITTED: np.dtype[Any] = np.dtype([("entry", "<i8"), ("records", "<i8"), ("siz
 
 @dataclass(frozen=True, slots=True)
 class CommitWindow:
-    """The records that the entries of a window committed in a topic. The same window has the same rows on every later state."""
+    """The records that the entries of a window committed in a topic.
+
+    The same window has the same rows on every later state.
+    """
 
     since: int
     """Entry, exclusive."""
     until: int
     """Entry, inclusive."""
     partitions: tuple[PartitionPlan, ...]
-    """The rows of every partition by commit entry, then offset, all of them whole batches; ``range`` is the range that was looked at."""
+    """The rows of every partition by commit entry, then offset, all of them whole batches; ``range`` is the
+    range that was looked at."""
     files: Mapping[int, FileRecord]
     """File records, by the numbers that the rows have in ``file``."""
     floors: tuple[int, ...]
-    """For every partition an offset below which no entry after ``until`` commits anything, ever; at least the one given."""
+    """For every partition an offset below which no entry after ``until`` commits anything, ever; at least the
+    one given."""
 
 
 def committed_between(
@@ -72,16 +78,18 @@ def committed_between(
 ) -> CommitWindow:
     """Plan to read what the entries of (``since``, ``until``] committed in a topic.
 
-    ``since``, ``until``: entries; -1 is before the first one. ``floors``: by partition, those of a window that ended at ``since``
-    or before. Partitions that are missing at its end begin at their log start. ``where``: SQL condition on the records. It leaves
-    out batches in which it cannot be true; the reader applies it to the others. Raises NotFoundError: kind ``unknown-topic``; kind
-    ``version-trimmed``: records from a floor on, of entries after ``since``, were removed; kind ``unknown-version``: ``until`` is not an entry of the state; OffsetOutOfRangeError: a floor is not an offset of its
-    partition; InvalidInputError: kind ``invalid-version``: the window ends before it begins; kind ``invalid-where``;
-    CorruptDataError, StorageError: a batch table or sidecar is not what the log says, or cannot be read.
+    ``since``, ``until``: entries; -1 is before the first one. ``floors``: by partition, those of a window
+    that ended at ``since`` or before. Partitions that are missing at its end begin at their log start.
+    ``where``: SQL condition on the records. It leaves out batches in which it cannot be true; the reader
+    applies it to the others. Raises NotFoundError: kind ``unknown-topic``; kind ``version-trimmed``: records
+    from a floor on, of entries after ``since``, were removed; kind ``unknown-version``: ``until`` is not an
+    entry of the state; OffsetOutOfRangeError: a floor is not an offset of its partition; InvalidInputError:
+    kind ``invalid-version``: the window ends before it begins; kind ``invalid-where``; CorruptDataError,
+    StorageError: a batch table or sidecar is not what the log says, or cannot be read.
 
-    Requests: 1 GET for each sealed segment from the floors on, up to the one in which an append of a later entry than ``until``
-    stands, for each batch table with a batch in the window, and for each spill; none for what is kept. Where nothing was appended or ended since,
-    none.
+    Requests: 1 GET for each sealed segment from the floors on, up to the one in which an append of a later
+    entry than ``until`` stands, for each batch table with a batch in the window, and for each spill; none for
+    what is kept. Where nothing was appended or ended since, none.
     """
     found = _topic(state, topic)
     if since > until:
@@ -120,10 +128,11 @@ def committed_sizes(
 ) -> Rows:
     """Return what each of the entries of (``since``, ``until``] committed in some topics.
 
-    ``floors``: as of :func:`committed_between`; topics may be missing. ``rows_enough``, ``bytes_enough``: later entries may be
-    left out once there are more records, or compressed bytes, than that. Returns ndarray, dtype COMMITTED: ascending by entry;
-    entries that committed nothing there are missing. No batch table is opened for it. Raises NotFoundError,
-    OffsetOutOfRangeError, CorruptDataError, StorageError: as :func:`committed_between`.
+    ``floors``: as of :func:`committed_between`; topics may be missing. ``rows_enough``, ``bytes_enough``:
+    later entries may be left out once there are more records, or compressed bytes, than that. Returns
+    ndarray, dtype COMMITTED: ascending by entry; entries that committed nothing there are missing. No batch
+    table is opened for it. Raises NotFoundError, OffsetOutOfRangeError, CorruptDataError, StorageError: as
+    :func:`committed_between`.
     """
     _check_entry(state, until)
     parts: list[Rows] = []
@@ -150,9 +159,10 @@ def next_end(
 ) -> int:
     """Return where the window that begins at ``since`` ends: at an entry that committed something in the topics.
 
-    ``floors``: as of :func:`committed_sizes`. ``rows_max``, ``bytes_max``: records and compressed bytes of a window. Windows are
-    cut at entries: one that alone is larger comes whole. ``upto``: no later entry; by default the state's last. Returns int:
-    ``since`` where nothing was committed in the topics, whatever else the log has got.
+    ``floors``: as of :func:`committed_sizes`. ``rows_max``, ``bytes_max``: records and compressed bytes of a
+    window. Windows are cut at entries: one that alone is larger comes whole. ``upto``: no later entry; by
+    default the state's last. Returns int: ``since`` where nothing was committed in the topics, whatever else
+    the log has got.
 
     With a limit, segments are opened only until it is exceeded by entries that nothing further on can add to.
     """
@@ -322,8 +332,8 @@ def _sizes(
 ) -> Iterator[Rows]:
     """Yield rows of dtype COMMITTED, ascending by entry over all that is yielded, each entry once and complete.
 
-    All partitions are gone through side by side, always the one that is farthest behind: an entry is complete once
-    the appends of all partitions have passed it.
+    All partitions are gone through side by side, always the one that is farthest behind: an entry is complete
+    once the appends of all partitions have passed it.
     """
     scans = []
     for topic in topics:

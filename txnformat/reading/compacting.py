@@ -1,7 +1,7 @@
 """Writing committed records of partitions together: one Parquet file, and the runs of a ``.runs`` that say what is where.
 
-Memory: a row group, the plan of one range of offsets, and the small files that have records of several sources, up to ``KEPT_BYTES_MAX`` of
-:mod:`~txnformat.reading.open_files`: each of these is fetched once.
+Memory: a row group, the plan of one range of offsets, and the small files that have records of several
+sources, up to ``KEPT_BYTES_MAX`` of :mod:`~txnformat.reading.open_files`: each of these is fetched once.
 """
 
 from __future__ import annotations
@@ -99,7 +99,10 @@ def write_together(
     new_id: Callable[[], str],
     keep: Keep | None = None,
 ) -> Written:
-    """Write the committed records of sources into files that are born at the state's entry. ``new_id``: gives fresh uuids. ``keep``: gives a mask of the records that are written; None: all."""
+    """Write the committed records of sources into files that are born at the state's entry.
+
+    ``new_id``: gives fresh uuids. ``keep``: gives a mask of the records that are written; None: all.
+    """
     rows_max = min(ROW_GROUP_ROWS, max((source.records for source in sources), default=0))
     with OpenFiles(sidecars.store) as opened:
         opened.share(_openings(sidecars, sources))
@@ -127,7 +130,10 @@ def _openings(sidecars: SidecarCache, sources: Sequence[Source]) -> Counter[str]
 
 
 class CompactedFiles:
-    """Writes the committed records of sources, partition by partition. ``new_id``: gives fresh uuids. ``rows_max``: of a row group, about. ``opened``: the files of the sources."""
+    """Writes the committed records of sources, partition by partition.
+
+    ``new_id``: gives fresh uuids. ``rows_max``: of a row group, about. ``opened``: the files of the sources.
+    """
 
     def __init__(
         self,

@@ -1,12 +1,13 @@
 """A planned read as a ``pyarrow.dataset.Dataset``: for engines that bring their own Parquet reader.
 
-Each file that the plan touches is a fragment of exactly the planned row groups, so what is aborted, open or out of
-range is never read. A row group of which the range takes only a part is read at once and becomes a table in memory:
-at most two for each partition. So is all that is read of a file in which the columns have other names than now: the engine
-looks for columns by their names. Columns and conditions that the engine pushes down reach Parquet.
+Each file that the plan touches is a fragment of exactly the planned row groups, so what is aborted, open or
+out of range is never read. A row group of which the range takes only a part is read at once and becomes a
+table in memory: at most two for each partition. So is all that is read of a file in which the columns have
+other names than now: the engine looks for columns by their names. Columns and conditions that the engine
+pushes down reach Parquet.
 
-Not checked here, other than by :meth:`TxnLog.read`: the hash of a footer and the checksums of column chunks. The
-page checksums are, while decoding.
+Not checked here, other than by :meth:`TxnLog.read`: the hash of a footer and the checksums of column chunks.
+The page checksums are, while decoding.
 """
 
 from __future__ import annotations
@@ -54,14 +55,15 @@ RENAMED_BYTES_MAX = 256 * 2**20
 """Most bytes (inclusive) of files that are read into memory because their columns have other names."""
 
 ROW_GROUPS_TRUSTED = 10_000
-"""A run with a row group from here on (inclusive) is compared with the footer before its numbers are listed."""
+"""A run with a row group from here on (inclusive) is compared with the footer before its numbers are listed.
+"""
 
 
 class LogDataset(ds.UnionDataset):  # type: ignore[misc]  # pyarrow has no types
     """A dataset that counts its own rows.
 
-    pyarrow counts all rows of a file when a fragment is only some of its row groups and no column decides. A scanner
-    of this dataset still does: count with :meth:`count_rows`, or count what is scanned.
+    pyarrow counts all rows of a file when a fragment is only some of its row groups and no column decides. A
+    scanner of this dataset still does: count with :meth:`count_rows`, or count what is scanned.
     """
 
     def count_rows(self, filter: Any = None, **options: Any) -> int:  # pyarrow's name
@@ -79,7 +81,8 @@ class _Piece(NamedTuple):
     partition: int
     rows: Rows
     is_whole: bool
-    """Whether all records of these row groups are taken, as they are; else they are read at once: one row group of which some are taken, or a file with other names of columns."""
+    """Whether all records of these row groups are taken, as they are; else they are read at once: one row
+    group of which some are taken, or a file with other names of columns."""
     is_renamed: bool
     """Whether they are read at once because of the names."""
 
@@ -89,13 +92,15 @@ def plan_dataset(
 ) -> LogDataset:
     """Return what a plan reads as a dataset, pinned to the plan's entry.
 
-    ``may_be_cut``: whether the plan may end within a batch: it does not where it ends at the end of what can be read.
-    ``columns``: the topic's own columns, and ``_partition``; None for all of its own. Raises InvalidInputError: kind
-    ``unsupported-column``: a metadata column, in ``columns`` or in the plan's condition, that a file does not hold; or the
-    condition needs a column that ``columns`` leaves out.
+    ``may_be_cut``: whether the plan may end within a batch: it does not where it ends at the end of what can
+    be read. ``columns``: the topic's own columns, and ``_partition``; None for all of its own. Raises
+    InvalidInputError: kind ``unsupported-column``: a metadata column, in ``columns`` or in the plan's
+    condition, that a file does not hold; or the condition needs a column that ``columns`` leaves out.
 
-    Requests: none, but for clipped row groups: their footer and their chunks of ``columns``; for each embedded file 1 GET; and for files with more than
-    10,000 row groups: their footer. A scan costs 1 GET for a file of up to 256 KiB; files of which it reads batches of several partitions are kept for them, up to 64 MiB.
+    Requests: none, but for clipped row groups: their footer and their chunks of ``columns``; for each
+    embedded file 1 GET; and for files with more than 10,000 row groups: their footer. A scan costs 1 GET for
+    a file of up to 256 KiB; files of which it reads batches of several partitions are kept for them, up to 64
+    MiB.
     """
     schema = output_schema(plan.topic.schema, columns)
     _check_columns(plan, schema.names)
@@ -137,7 +142,8 @@ def _fragment(store: ObjectStore, format_: Any, system: Any, plan: ReadPlan, pie
         )
         for number in range(first, first + count)
     ]
-    # A condition that the engine may take for granted of every row; where the schema has the column, it is its value.
+    # A condition that the engine may take for granted of every row; where the schema has the column, it is
+    # its value.
     guarantee = pc.field(PARTITION) == pa.scalar(piece.partition, METADATA_FIELDS[PARTITION].type)
     return format_.make_fragment(file.key, system, guarantee, row_groups=groups)
 
@@ -252,9 +258,12 @@ def _split(store: ObjectStore, plan: ReadPlan, rows: Rows) -> tuple[Rows, npt.ND
 
 
 def _file_system(store: ObjectStore, sizes: Mapping[str, int], several: AbstractSet[str]) -> Any:
-    """Return a ``pyarrow.fs.FileSystem`` whose paths are the store's keys. No request, but on a local disk one ``head`` for each object.
+    """Return a ``pyarrow.fs.FileSystem`` whose paths are the store's keys.
 
-    ``sizes`` has the bytes of each object that may be read, by key: so nothing has to be asked before a read. ``several``: keys that a scan reads several times.
+    No request, but on a local disk one ``head`` for each object.
+
+    ``sizes`` has the bytes of each object that may be read, by key: so nothing has to be asked before a read.
+    ``several``: keys that a scan reads several times.
     """
     if isinstance(store, LocalStore) and is_utf8(root := file_path(store.url)):
         # pyarrow's own readers need no lock of Python's; they take no other paths.
@@ -313,7 +322,9 @@ def _fetched(store: ObjectStore, key: str, start: int, length: int, size: int) -
 
 
 class _SmallFiles:
-    """Small files of a dataset, each fetched whole. Those that a scan reads several times are kept, as far as there is room.
+    """Small files of a dataset, each fetched whole.
+
+    Those that a scan reads several times are kept, as far as there is room.
 
     Arrow's threads call it. A copy in another process begins without any.
     """

@@ -1,7 +1,8 @@
 """Key compaction, the reading side: which record of each key is the latest, and which records stay.
 
-The first look reads keys from the first record that was not compared yet, as far as the map has room; the second one holds every record below that against
-the map. Keys are known by a hash of 128 bits that is keyed anew in each run.
+The first look reads keys from the first record that was not compared yet, as far as the map has room; the
+second one holds every record below that against the map. Keys are known by a hash of 128 bits that is keyed
+anew in each run.
 """
 
 from __future__ import annotations

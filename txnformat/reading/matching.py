@@ -40,7 +40,10 @@ class _Counted(NamedTuple):
 
 
 def condition_of(where: str, schema: TopicSchema) -> Predicate:
-    """Return a condition on the topic's own columns. Raises InvalidInputError of kind ``invalid-where``, without literals: they may be personal data."""
+    """Return a condition on the topic's own columns.
+
+    Raises InvalidInputError of kind ``invalid-where``, without literals: they may be personal data.
+    """
     from txnformat.predicates.private import compile_private  # brings the SQL parser
 
     return compile_private(where, {one.name: one.type for one in schema.arrow_schema})
@@ -57,7 +60,10 @@ def matches(where: Predicate, batch: pa.RecordBatch) -> Rows:
 
 @dataclass(slots=True)
 class Matcher:
-    """Reads files for rows that match. A file never changes, so each is read once. Memory: its key, and one batch."""
+    """Reads files for rows that match.
+
+    A file never changes, so each is read once. Memory: its key, and one batch.
+    """
 
     sidecars: SidecarCache
     topic: TopicState
@@ -66,9 +72,12 @@ class Matcher:
     """Counts by the key of the file."""
 
     def fit(self, topic: TopicState) -> TopicState:
-        """Take the topic as it is by now, and return it: its schema may have grown. The knowledge about files stays valid.
+        """Take the topic as it is by now, and return it: its schema may have grown.
 
-        Raises ConflictError of kind ``column-changed``: the condition would be about another column, or about none.
+        The knowledge about files stays valid.
+
+        Raises ConflictError of kind ``column-changed``: the condition would be about another column, or about
+        none.
         """
         if topic.schema.schema_id != self.topic.schema.schema_id:
             before = topic.schema.of_version(self.topic.schema.schema_id).names
@@ -85,7 +94,9 @@ class Matcher:
         return topic
 
     def is_dirty(self, file: FoundFile) -> bool:
-        """Return whether any row of a file matches. Requests: its footer, and all chunks of the columns of the condition.
+        """Return whether any row of a file matches.
+
+        Requests: its footer, and all chunks of the columns of the condition.
 
         Raises ConflictError of kind ``chunks-in-erasure``; CorruptDataError, NotFoundError, StorageError.
         """

@@ -2,13 +2,17 @@
 
 Rules of this file:
 
-* A file of up to SMALL_FILE_BYTES is fetched whole, and kept while the reader is to open it again: its batches may be in many partitions.
-* Embedded files of many entries come out of payload bundles (:mod:`txnformat.reading.bundled`) where a request has a latency.
-* Where a request has a latency (``reads_in_flight`` of the store), the next files are fetched by threads, in the order in which they are
-  opened. On a local disk a file is read when it is opened: handing it from thread to thread takes longer.
-* An error of a file that is fetched ahead is raised where this file is read. Nothing is compared or decoded ahead: the caller's thread does that.
-* Bounds: AHEAD_MAX files on their way, of SMALL_FILE_BYTES each; KEPT_BYTES_MAX bytes of files that are to be opened again. A file that finds
-  no room is fetched again.
+* A file of up to SMALL_FILE_BYTES is fetched whole, and kept while the reader is to open it again: its
+  batches may be in many partitions.
+* Embedded files of many entries come out of payload bundles (:mod:`txnformat.reading.bundled`) where a
+  request has a latency.
+* Where a request has a latency (``reads_in_flight`` of the store), the next files are fetched by threads, in
+  the order in which they are opened. On a local disk a file is read when it is opened: handing it from thread
+  to thread takes longer.
+* An error of a file that is fetched ahead is raised where this file is read. Nothing is compared or decoded
+  ahead: the caller's thread does that.
+* Bounds: AHEAD_MAX files on their way, of SMALL_FILE_BYTES each; KEPT_BYTES_MAX bytes of files that are to be
+  opened again. A file that finds no room is fetched again.
 """
 
 from __future__ import annotations
@@ -84,11 +88,14 @@ class _Tail:
 
 
 class OpenFiles:
-    """The open segment files of one reader. Safe for use by many threads; close it, or leave its ``with`` block.
+    """The open segment files of one reader.
 
-    ``has_data``: False where no column of the files is read: then a file is only its footer. ``keeps``: keep files
-    for which nothing is expected, too, the last used ones. ``bytes_max``: of what is kept. ``ahead``: the store that threads
-    ask; what fails there for now is asked of ``store`` again, in the thread that opens the file.
+    Safe for use by many threads; close it, or leave its ``with`` block.
+
+    ``has_data``: False where no column of the files is read: then a file is only its footer. ``keeps``: keep
+    files for which nothing is expected, too, the last used ones. ``bytes_max``: of what is kept. ``ahead``:
+    the store that threads ask; what fails there for now is asked of ``store`` again, in the thread that opens
+    the file.
     """
 
     def __init__(
@@ -142,7 +149,10 @@ class OpenFiles:
         return is_small(file) or (not self._has_data and file.footer_bytes <= SMALL_FILE_BYTES)
 
     def share(self, reads: Mapping[str, int]) -> None:
-        """Tell how many of the reads that come need a file, by key: it is kept from the first of them to the last. Each of them still expects its files."""
+        """Tell how many of the reads that come need a file, by key: it is kept from the first of them to the last.
+
+        Each of them still expects its files.
+        """
         with self._lock:
             shared = {key: count for key, count in reads.items() if count > 1}
             self._shared |= shared.keys()
@@ -152,7 +162,8 @@ class OpenFiles:
     def expect(self, numbers: Rows, file_of: Callable[[int], FileRecord]) -> None:
         """Announce files, in the order in which they will be opened, each as often as it will be.
 
-        ``numbers``: ndarray, shape (n,), int64, as ``file_of`` knows them. No request before one of them is opened.
+        ``numbers``: ndarray, shape (n,), int64, as ``file_of`` knows them. No request before one of them is
+        opened.
         """
         files, counts = np.unique(numbers, return_counts=True)
         with self._lock:
@@ -165,9 +176,12 @@ class OpenFiles:
                 self._next = self._next or self._following()
 
     def open(self, file: FileRecord, columns: FileColumns, *, alone: bool = True) -> SegmentFileReader:
-        """Return the reader of a file, and begin to fetch the next ones that are expected. The reader itself makes no request yet.
+        """Return the reader of a file, and begin to fetch the next ones that are expected.
 
-        ``columns``: what the file must hold, and its names for the caller. ``alone``: as of :class:`SegmentFileReader`.
+        The reader itself makes no request yet.
+
+        ``columns``: what the file must hold, and its names for the caller. ``alone``: as of
+        :class:`SegmentFileReader`.
         """
         with self._lock:
             kept = self._kept.pop(file.key, None)
@@ -189,7 +203,8 @@ class OpenFiles:
     def fetch(self, files: Iterable[FileRecord]) -> None:
         """Fetch files, several at a time, and wait for them; large ones and those that are kept are left out, and a single one.
 
-        An error of a file is raised when this file is read. On a store that likes one read at a time nothing is done.
+        An error of a file is raised when this file is read. On a store that likes one read at a time nothing
+        is done.
         """
         if not self._ahead_max:
             return
@@ -270,7 +285,8 @@ class OpenFiles:
     def _pass_over(self, file: FileRecord) -> None:
         """Take a file that its reader fetches itself from the queue.
 
-        It is the first one there. Otherwise the caller has left its order, as one does that has lost a file: what lies before is not fetched any more.
+        It is the first one there. Otherwise the caller has left its order, as one does that has lost a file:
+        what lies before is not fetched any more.
         """
         if self._next is None:
             return

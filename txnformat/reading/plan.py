@@ -113,14 +113,17 @@ def plan_read(
     open_sealed: bool = True,
     as_of: int | None = None,
 ) -> ReadPlan:
-    """Plan a read on ``state``. Requests: 1 GET for each batch table, spill and sealed segment in range that is not kept.
+    """Plan a read on ``state``.
 
-    ``sidecars``: of the log's store. ``start``, ``end``: first offset (inclusive) and end offset (exclusive). ``partitions``:
-    only these. ``where``: SQL condition on the records (:func:`topic_predicate`). ``open_sealed``: False: leave sealed segments
-    to the reader; they are in ``ReadPlan.sealed`` instead of the plans' rows. ``as_of``: with isolation snapshot the entry to
-    read, from :func:`~txnformat.protocol.cuts.cut_at`; by default the state's. Raises NotFoundError, OffsetOutOfRangeError,
-    InvalidInputError: what is asked for is not there; CorruptDataError, StorageError: a batch table or sidecar is not what the
-    log says, or cannot be read.
+    Requests: 1 GET for each batch table, spill and sealed segment in range that is not kept.
+
+    ``sidecars``: of the log's store. ``start``, ``end``: first offset (inclusive) and end offset (exclusive).
+    ``partitions``: only these. ``where``: SQL condition on the records (:func:`topic_predicate`).
+    ``open_sealed``: False: leave sealed segments to the reader; they are in ``ReadPlan.sealed`` instead of
+    the plans' rows. ``as_of``: with isolation snapshot the entry to read, from
+    :func:`~txnformat.protocol.cuts.cut_at`; by default the state's. Raises NotFoundError,
+    OffsetOutOfRangeError, InvalidInputError: what is asked for is not there; CorruptDataError, StorageError:
+    a batch table or sidecar is not what the log says, or cannot be read.
     """
     level = check_isolation(isolation)
     entry = state.entry if as_of is None or level is not IsolationLevel.SNAPSHOT else as_of
@@ -180,8 +183,8 @@ def plan_range(
 def topic_predicate(where: str, schema: TopicSchema, *, need_zone: bool = False) -> Predicate:
     """Return what a condition on a topic's records means: on its own columns and the metadata columns.
 
-    ``need_zone``: as for :func:`txnformat.predicates.sql.compile_where`. Raises InvalidInputError: kind ``invalid-where``: every
-    problem.
+    ``need_zone``: as for :func:`txnformat.predicates.sql.compile_where`. Raises InvalidInputError: kind
+    ``invalid-where``: every problem.
     """
     from txnformat.predicates.sql import compile_where  # brings the SQL parser, which few reads need
 

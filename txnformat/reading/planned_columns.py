@@ -19,7 +19,8 @@ UTC = pa.timestamp("us", tz="UTC")
 class PlannedColumns:
     """Metadata columns of the records that planned rows of appended batches take, one batch after the other.
 
-    ``timestamp_column``: the topic's; None: records have the log time of their append. ``names``: of the wanted columns.
+    ``timestamp_column``: the topic's; None: records have the log time of their append. ``names``: of the
+    wanted columns.
     """
 
     def __init__(

@@ -1,8 +1,10 @@
-"""Row groups and extents that a predicate rules out without reading records: by the plan, and by Parquet's statistics. Pure.
+"""Row groups and extents that a predicate rules out without reading records: by the plan, and by Parquet's statistics.
 
-All of it is one question: given bounds of the columns of some rows, can the predicate be true for any of them? An
-unknown bound answers yes. Bounds need not be reached by a value, so statistics that were shortened serve as well.
-Statistics of floats leave NaN out; leaves that hold for NaN therefore never rule anything out.
+Pure.
+
+All of it is one question: given bounds of the columns of some rows, can the predicate be true for any of
+them? An unknown bound answers yes. Bounds need not be reached by a value, so statistics that were shortened
+serve as well. Statistics of floats leave NaN out; leaves that hold for NaN therefore never rule anything out.
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ class Bounds:
     """Bounds of one column in n groups of rows; arrays of shape (n,)."""
 
     lower: Rows
-    """No value is smaller: int64, or objects (int, float, or bytes, also of text); anything where not known."""
+    """No value is smaller: int64, or objects (int, float, or bytes, also of text); anything where not known.
+    """
     upper: Rows
     """No value is larger."""
     known: Mask
@@ -181,10 +184,10 @@ def may_match_plan(
 def plan_bounds(rows: Rows, *, topic: str, partition: int, timestamp_column: str | None) -> BoundsOf:
     """Return what a plan knows of the columns of rows that it would read.
 
-    ``rows``: each a run of offsets: with at least ``base_offset`` and ``records`` (or ``take``); what it has of
-    ``min_timestamp_ms`` and ``max_timestamp_ms`` (or ``timestamp_ms``), ``entry``, ``producer_id``, ``epoch`` and
-    ``commit_entry`` is used. ``timestamp_column``: as the topic declares it: the smallest and largest timestamps are of this
-    column.
+    ``rows``: each a run of offsets: with at least ``base_offset`` and ``records`` (or ``take``); what it has
+    of ``min_timestamp_ms`` and ``max_timestamp_ms`` (or ``timestamp_ms``), ``entry``, ``producer_id``,
+    ``epoch`` and ``commit_entry`` is used. ``timestamp_column``: as the topic declares it: the smallest and
+    largest timestamps are of this column.
     """
     names = frozenset(rows.dtype.names or ())
 
@@ -271,8 +274,8 @@ def statistics_bounds(
 ) -> Bounds | None:
     """Return the bounds of a column in row groups.
 
-    ``statistics``: of each row group. ``rows``: of each row group. ``file_type``: the column's type in the file. ``type_``: the
-    column's type in the topic, which a later schema may have widened.
+    ``statistics``: of each row group. ``rows``: of each row group. ``file_type``: the column's type in the
+    file. ``type_``: the column's type in the topic, which a later schema may have widened.
 
     Anything unusual is unknown: a type that this does not know, no statistics, NaN as a bound.
     """

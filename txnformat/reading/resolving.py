@@ -1,8 +1,9 @@
 """Reads whose files are gone: what is left of them is planned again on the newest state, by its offsets.
 
-A compaction replaces files, and a vacuum deletes them a grace later. A read that was planned before both has the names of the old files. The
-records have kept their offsets, so a reader plans the rest of its read again and goes on behind the last record that it has handed out
-(docs/internals/spec.md, section 6). That costs requests only where a file is gone.
+A compaction replaces files, and a vacuum deletes them a grace later. A read that was planned before both has
+the names of the old files. The records have kept their offsets, so a reader plans the rest of its read again
+and goes on behind the last record that it has handed out (docs/internals/spec.md, section 6). That costs
+requests only where a file is gone.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ __all__ = ["FILE_MISSING", "Reading", "Resolver", "known_at", "on_newest", "read
 FILE_MISSING = "segment-file-missing"
 """The kind of the error about a file that is gone."""
 TRIES_MAX = 8
-"""How often in a row a plan is made again before the error is raised: each time another compaction and another vacuum have to have finished."""
+"""How often in a row a plan is made again before the error is raised: each time another compaction and
+another vacuum have to have finished."""
 PLACES = ("_offset", "_commit_entry")
 
 T = TypeVar("T")
@@ -89,10 +91,14 @@ class Resolver:
     """Entry of the read. Later entries do not affect the result."""
 
     def plan(self, partition: int, within: OffsetRange, *, whole: bool = False) -> ReadPlan:
-        """Return a plan of a range on the newest state. ``whole``: of all records, also of open and aborted transactions; else of what the isolation level shows.
+        """Return a plan of a range on the newest state.
 
-        Raises NotFoundError: kind ``topic-gone``: the topic was deleted; kind ``version-trimmed``: key compaction removed records of the version that is
-        read; OffsetOutOfRangeError: a trim removed records of the range.
+        ``whole``: of all records, also of open and aborted transactions; else of what the isolation level
+        shows.
+
+        Raises NotFoundError: kind ``topic-gone``: the topic was deleted; kind ``version-trimmed``: key
+        compaction removed records of the version that is read; OffsetOutOfRangeError: a trim removed records
+        of the range.
         """
 
         def planned(state: LogState) -> ReadPlan:
@@ -173,8 +179,9 @@ def read_resolved(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of planned rows as :func:`read_rows` does; where a file is gone, each record that is left, once, from the files that have it now.
 
-    Raises NotFoundError, kind ``segment-file-missing``: the newest state still names the file; and as :meth:`Resolver.plan`.
-    Requests: those of :func:`read_rows`; where a file is gone, 1 GET to follow the log, and those of another plan.
+    Raises NotFoundError, kind ``segment-file-missing``: the newest state still names the file; and as
+    :meth:`Resolver.plan`. Requests: those of :func:`read_rows`; where a file is gone, 1 GET to follow the
+    log, and those of another plan.
     """
     left = Left()
     try:

@@ -17,8 +17,8 @@ __all__ = ["by_row_group", "narrowed", "row_groups_of", "without_rest"]
 def narrowed(rows: Rows, segment: SegmentFileReader, where: Predicate, topic: str, partition: int) -> Rows:
     """Return planned rows of one file, split into row groups, without those that cannot hold a record to keep.
 
-    ``rows``: extents of one file, ascending. Returns structured array, dtype ``scan.PLANNED``: one row for each row group that
-    remains, ascending.
+    ``rows``: extents of one file, ascending. Returns structured array, dtype ``scan.PLANNED``: one row for
+    each row group that remains, ascending.
 
     Requests: the footer's. Statistics are trusted as far as its hash goes: the writer of the data made both.
     """
@@ -28,7 +28,8 @@ def narrowed(rows: Rows, segment: SegmentFileReader, where: Predicate, topic: st
     segment.check_row_groups(split["row_group"].tolist())
     groups = split["row_group"].tolist()
     counts = [segment.row_group_rows(group) for group in groups]
-    # The topic's timestamp column has its own statistics; only a time that the log gives is the plan's to know.
+    # The topic's timestamp column has its own statistics; only a time that the log gives is the plan's to
+    # know.
     from_plan = plan_bounds(split, topic=topic, partition=partition, timestamp_column=None)
     types = dict(where.types)
 
@@ -91,7 +92,8 @@ def without_rest(rows: Rows, segment: SegmentFileReader) -> Rows:
 def row_groups_of(rows: Rows, segment: SegmentFileReader) -> npt.NDArray[np.int64]:
     """Return the numbers of the row groups of ``rows``, in their order.
 
-    Raises CorruptDataError before it counts them up, if the file does not have them: what the log says may be 2^31 - 1.
+    Raises CorruptDataError before it counts them up, if the file does not have them: what the log says may be
+    2^31 - 1.
     """
     first = rows["row_group"].astype(np.int64)
     counts = rows["row_group_count"].astype(np.int64)

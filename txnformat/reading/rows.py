@@ -47,7 +47,8 @@ ROWS_PER_BATCH = 65_536
 """Most rows of one record batch: 10k to 64k serve Spark and Python best."""
 
 SMALL_RUN_BYTES = 256 * 1024
-"""Decoded bytes below which runs are decoded when their turn comes: handing them to another thread takes longer."""
+"""Decoded bytes below which runs are decoded when their turn comes: handing them to another thread takes
+longer."""
 
 GROUP_BYTES = 2 * 1024 * 1024
 """Decoded bytes up to which small runs are decoded together,"""
@@ -56,7 +57,8 @@ GROUP_RUNS = 64
 """and most of them."""
 
 CHECK_BYTES = 128 * 1024
-"""Stored bytes up to which a run is small: the thread that opens it also fetches and checks its beginning. A larger one keeps a thread busy by itself."""
+"""Stored bytes up to which a run is small: the thread that opens it also fetches and checks its beginning. A
+larger one keeps a thread busy by itself."""
 
 RUNS_AHEAD = 4
 """Most files on their way while the caller works on the one before them."""
@@ -77,9 +79,9 @@ METADATA_FIELDS: dict[str, pa.Field] = {
 def output_schema(schema: TopicSchema, columns: Sequence[str] | None) -> pa.Schema:
     """Return the Arrow schema of a read.
 
-    ``columns``: names in the wanted order, the topic's own and metadata columns; None for all of the topic's own. Raises
-    InvalidInputError: kind ``unknown-column``: unknown names, and repeated ones, all of them listed; or one text instead of a
-    list. Kind ``repeated-column``: only repeated ones.
+    ``columns``: names in the wanted order, the topic's own and metadata columns; None for all of the topic's
+    own. Raises InvalidInputError: kind ``unknown-column``: unknown names, and repeated ones, all of them
+    listed; or one text instead of a list. Kind ``repeated-column``: only repeated ones.
     """
     own = {field.name: field for field in schema.arrow_schema}
     if columns is None:
@@ -111,7 +113,8 @@ class Left:
 
     def __init__(self) -> None:
         self.rows: Rows | None = None
-        """Planned rows, in the order of the read; the first one begins behind the last record that was yielded. None: that is not known."""
+        """Planned rows, in the order of the read; the first one begins behind the last record that was
+        yielded. None: that is not known."""
 
 
 def read_rows(
@@ -131,16 +134,18 @@ def read_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of planned rows of one partition, in offset order.
 
-    ``rows``: ascending by base offset. ``schema``: what the records shall look like: their files may have any version of it up to
-    this one. ``file_of``: gives the file record of a plan's file number. ``columns``: as in :func:`output_schema`. ``where``:
-    only records for which it is true. Columns that only it needs are fetched, but not returned; row groups that it excludes by
-    their statistics are not fetched. ``files_ahead``: files on their way while the caller works on the one before; 0 reads file
-    after file in the caller's thread, though small ones still come ahead. ``files``: what the caller has open, which expects
-    :func:`files_of_runs` of the rows; by default this read's own. ``left``: gets what was not yielded when a file is gone. Raises CorruptDataError, NotFoundError, StorageError: a file is not what the log
+    ``rows``: ascending by base offset. ``schema``: what the records shall look like: their files may have any
+    version of it up to this one. ``file_of``: gives the file record of a plan's file number. ``columns``: as
+    in :func:`output_schema`. ``where``: only records for which it is true. Columns that only it needs are
+    fetched, but not returned; row groups that it excludes by their statistics are not fetched.
+    ``files_ahead``: files on their way while the caller works on the one before; 0 reads file after file in
+    the caller's thread, though small ones still come ahead. ``files``: what the caller has open, which
+    expects :func:`files_of_runs` of the rows; by default this read's own. ``left``: gets what was not yielded
+    when a file is gone. Raises CorruptDataError, NotFoundError, StorageError: a file is not what the log
     says, is gone, or cannot be read.
 
-    Requests: 1 GET for a file of up to 256 KiB; for a larger one 1 for its footer, and 1 for each run of adjacent column chunks of
-    a window.
+    Requests: 1 GET for a file of up to 256 KiB; for a larger one 1 for its footer, and 1 for each run of
+    adjacent column chunks of a window.
     """
     wanted = output_schema(schema, columns)
     if files is None:
@@ -254,7 +259,10 @@ class _Opener:
         return opened
 
     def side_by_side(self, runs: Iterable[Rows], threads: int) -> Iterator[_Run | StoredRun | None]:
-        """Yield what :meth:`begin` returns of each run. This thread opens the files; up to ``threads`` others decode: small runs several at a time."""
+        """Yield what :meth:`begin` returns of each run.
+
+        This thread opens the files; up to ``threads`` others decode: small runs several at a time.
+        """
         groups = ahead(
             _load,
             self._groups(runs),

@@ -1,6 +1,7 @@
 """Runs of compacted segments in the order of commits: which entries committed their records, and in which order runs are read.
 
-A run has records of many entries. Where one entry after another is needed, its columns ``_offset`` and ``_commit_entry`` are read.
+A run has records of many entries. Where one entry after another is needed, its columns ``_offset`` and
+``_commit_entry`` are read.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ __all__ = ["RUN_COMMIT", "in_commit_order", "planned_by_commit", "run_commits"]
 RUN_COMMIT: np.dtype[Any] = np.dtype(
     [("entry", "<i8"), ("records", "<i8"), ("start_offset", "<i8"), ("end_offset", "<i8")]
 )
-"""The records that an entry committed in a run: their number, the first offset, and the one behind the last."""
+"""The records that an entry committed in a run: their number, the first offset, and the one behind the last.
+"""
 EVERYTHING = OffsetRange(0, 2**62)
 
 
@@ -32,7 +34,8 @@ def run_commits(
 ) -> Rows:
     """Return what each entry committed in a run (one row, RUN_ROW), ascending by entry: rows of RUN_COMMIT.
 
-    Requests: none of a run of one entry; else 1 GET for the footer, and those of two columns; none when it is kept.
+    Requests: none of a run of one entry; else 1 GET for the footer, and those of two columns; none when it is
+    kept.
     """
     (row,) = run
     if row["min_commit_entry"] == row["max_commit_entry"]:
@@ -78,7 +81,8 @@ def in_commit_order(
 ) -> Rows:
     """Return planned rows of a partition by commit entry, then offset.
 
-    Rows of a run stand for all of their entries; where another row has records between these, there is a row for each entry.
+    Rows of a run stand for all of their entries; where another row has records between these, there is a row
+    for each entry.
     """
     rows = rows[np.lexsort((rows["base_offset"], rows["commit_entry"]))]
     stored = rows["stored"] == Stored.BY_COMMIT

@@ -33,7 +33,8 @@ __all__ = ["SidecarCache"]
 
 T = TypeVar("T")
 Kept = tuple[str, Hashable]
-"""The kind that an object is read as, and all that the log says of it: the same key with other values is another object."""
+"""The kind that an object is read as, and all that the log says of it: the same key with other values is
+another object."""
 
 KEPT_BYTES = 64 * 2**20
 """Decoded sidecars that are kept."""
@@ -55,9 +56,12 @@ def _spilled_bytes(found: Spilled) -> int:
 
 
 class SidecarCache:
-    """Sidecars, segment lists and batch tables of one log, decoded; the last used are kept. Safe for use by many threads.
+    """Sidecars, segment lists and batch tables of one log, decoded; the last used are kept.
 
-    ``store``: the log's. ``bytes_max``: of what is kept, about; the last object used is kept whatever its size.
+    Safe for use by many threads.
+
+    ``store``: the log's. ``bytes_max``: of what is kept, about; the last object used is kept whatever its
+    size.
     """
 
     def __init__(self, store: ObjectStore, bytes_max: int = KEPT_BYTES) -> None:
@@ -73,7 +77,10 @@ class SidecarCache:
         self._lock = threading.Lock()
 
     def index(self, named: ObjectRecord) -> SegmentIndex:
-        """Return an ``.index``. Requests: 1 GET, none when it is kept. Raises CorruptDataError, StorageError."""
+        """Return an ``.index``.
+
+        Requests: 1 GET, none when it is kept. Raises CorruptDataError, StorageError.
+        """
         return self._get(
             named,
             ("index", named),
@@ -84,7 +91,10 @@ class SidecarCache:
     def listed(
         self, named: SegmentListRecord, state: LogState, key: TopicPartition
     ) -> tuple[SegmentPart, ...]:
-        """Return what a segment list of a state says of one partition. Requests: 1 GET, 2 of a divided list; none when it is kept."""
+        """Return what a segment list of a state says of one partition.
+
+        Requests: 1 GET, 2 of a divided list; none when it is kept.
+        """
         if not named.leaves:
             whole = self._get(
                 named,
@@ -106,7 +116,10 @@ class SidecarCache:
         return tuple(parts)
 
     def live_lists(self, state: LogState, key: TopicPartition) -> Iterator[list[SegmentPart]]:
-        """Yield what each segment list has of one partition above its log start, ascending. Requests: those of :meth:`listed`, when a list is reached."""
+        """Yield what each segment list has of one partition above its log start, ascending.
+
+        Requests: those of :meth:`listed`, when a list is reached.
+        """
         start = state.partition(key).log_start
         for named in state.segment_lists:
             yield [part for part in self.listed(named, state, key) if part.range.end > start]
@@ -128,8 +141,8 @@ class SidecarCache:
     def whole(self, state: LogState, key: TopicPartition, wanted: OffsetRange) -> LogState:
         """Return the state with the rows of a partition in it that were spilled: those of ``wanted``, and what became of them further on.
 
-        Requests: none where nothing of ``wanted`` is spilled; else 1 GET for each spill that ends behind its start, none when it is kept.
-        Raises CorruptDataError, StorageError.
+        Requests: none where nothing of ``wanted`` is spilled; else 1 GET for each spill that ends behind its
+        start, none when it is kept. Raises CorruptDataError, StorageError.
         """
         spills = [one for one in state.partition(key).spills if one.end_offset > wanted.start]
         if not spills or spills[0].start_offset >= wanted.end:
@@ -171,8 +184,9 @@ class SidecarCache:
     def segments(self, state: LogState, key: TopicPartition, wanted: OffsetRange) -> list[SegmentPart]:
         """Return the sealed segments of a partition that overlap ``wanted``, in the order of their offsets.
 
-        Raises CorruptDataError unless they follow each other over all sealed offsets of ``wanted``. Requests: none but those of the
-        segment lists (:meth:`listed`), newest first, until one begins at ``wanted`` or before.
+        Raises CorruptDataError unless they follow each other over all sealed offsets of ``wanted``. Requests:
+        none but those of the segment lists (:meth:`listed`), newest first, until one begins at ``wanted`` or
+        before.
         """
         partition = state.partition(key)
         found: list[SegmentPart] = []

@@ -53,7 +53,10 @@ class Wanted(NamedTuple):
 
 
 class StoredRun:
-    """Planned runs of one file with ascending row groups. ``alone``: the values of columns that are the same in all rows."""
+    """Planned runs of one file with ascending row groups.
+
+    ``alone``: the values of columns that are the same in all rows.
+    """
 
     def __init__(
         self,
@@ -119,7 +122,10 @@ class StoredRun:
             )
 
     def left(self) -> Rows | None:
-        """Return the planned rows behind the last batch that was yielded; None where the footer does not say where that ended. No request."""
+        """Return the planned rows behind the last batch that was yielded; None where the footer does not say where that ended.
+
+        No request.
+        """
         if self._by_commit or not self._done:
             return self._rows
         groups = row_groups_of(self._rows, self._reader).tolist()

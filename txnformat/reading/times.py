@@ -1,7 +1,7 @@
 """Finding offsets by time, as Kafka's offsetsForTimes does: where a partition's records begin to be that young.
 
-A record's time is the topic's timestamp column, else the log time of its append. Records without a time never match.
-Aborted records count: the answer is a place in the log.
+A record's time is the topic's timestamp column, else the log time of its append. Records without a time never
+match. Aborted records count: the answer is a place in the log.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ def first_at(
 
     ``number``: the partition. ``time_us``: microseconds since the epoch.
 
-    Requests: those of metadata; on a topic that declares a timestamp column also the ranges of that column in one batch, or in
-    several where a batch's times are out of order at its edge.
+    Requests: those of metadata; on a topic that declares a timestamp column also the ranges of that column in
+    one batch, or in several where a batch's times are out of order at its edge.
     """
     key = TopicPartition(topic.topic_id, number)
     time_us = max(int(_INT64.min), min(time_us, int(_INT64.max)))
     declared = topic.schema.timestamp_column is not None
-    # The log has milliseconds, rounded down: of what has more, the millisecond of the time itself is looked at.
+    # The log has milliseconds, rounded down: of what has more, the millisecond of the time itself is looked
+    # at.
     time_ms = time_us // 1_000 if declared else -(-time_us // 1_000)
     for extent in extents_since(sidecars, state, key, within, time_ms):
         if not declared and extent.is_append:

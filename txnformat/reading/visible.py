@@ -32,8 +32,9 @@ Int64s = NDArray[np.int64]
 class Visible:
     """Visible records of one partition, from a subscription's mark on.
 
-    Markers, aborted records, and those that key compaction or an erasure removed lie between them. An acknowledgement of a record covers what lies between it and the
-    visible record before it, too: so acknowledgements that follow each other are one range.
+    Markers, aborted records, and those that key compaction or an erasure removed lie between them. An
+    acknowledgement of a record covers what lies between it and the visible record before it, too: so
+    acknowledgements that follow each other are one range.
     """
 
     def __init__(self, key: TopicPartition) -> None:
@@ -66,9 +67,9 @@ class Visible:
     def spans(self, offsets: Int64s, acknowledged: Ranges, names: dict[str, Any]) -> Ranges:
         """Return what acknowledging these records covers; :meth:`follow` comes first.
 
-        ``offsets``: at or above the start that was followed from, ascending, none twice. ``acknowledged``: what is
-        acknowledged already. ``names``: for the error. Raises NotFoundError: kind ``unknown-record``: there is no visible record
-        at one of them.
+        ``offsets``: at or above the start that was followed from, ascending, none twice. ``acknowledged``:
+        what is acknowledged already. ``names``: for the error. Raises NotFoundError: kind ``unknown-record``:
+        there is no visible record at one of them.
         """
         # A record may have been received before key compaction or an erasure removed it.
         gone = offsets[offsets < self._gone_end]
@@ -88,7 +89,8 @@ class Visible:
 def gone(sidecars: SidecarCache, state: LogState, key: TopicPartition, offsets: Int64s) -> Rows:
     """Tell of offsets, ascending and from the log start on, whether key compaction or an erasure has removed the record that may have been there.
 
-    Requests: none below which nothing was removed; else 1 GET for each sealed segment among them that is not kept.
+    Requests: none below which nothing was removed; else 1 GET for each sealed segment among them that is not
+    kept.
     """
     found: Rows = offsets < _gone_end(state.partition(key))
     if found.any():
@@ -128,11 +130,12 @@ def count_records(
 ) -> int:
     """Return the number of records in a range of offsets that a reader sees: no markers, and committed only.
 
-    ``within``: of one partition; at ``read_committed`` it ends at the last stable offset or before. ``isolation``:
-    ``read_uncommitted`` counts the records of open and aborted transactions, too.
+    ``within``: of one partition; at ``read_committed`` it ends at the last stable offset or before.
+    ``isolation``: ``read_uncommitted`` counts the records of open and aborted transactions, too.
 
-    Requests: none; 1 GET, kept afterwards, for each end of the range that lies inside a sealed segment, and that of the segment
-    list when the range begins among its segments; in a compacted segment also those of the offsets in the run that the range cuts.
+    Requests: none; 1 GET, kept afterwards, for each end of the range that lies inside a sealed segment, and
+    that of the segment list when the range begins among its segments; in a compacted segment also those of
+    the offsets in the run that the range cuts.
     """
     partition = state.partition(key)
     is_committed = isolation is IsolationLevel.READ_COMMITTED

@@ -26,14 +26,14 @@ def ahead(
 ) -> Iterator[Result]:
     """Yield ``function(item)`` of each item, in the order of the items.
 
-    A single item is worked on in the caller's thread. Of more, the next ones are on their way in threads of their own.
-    Closing the iterator drops what has not begun and waits for what has. Where no thread can be started (the
-    interpreter shuts down) the caller's thread does the work.
+    A single item is worked on in the caller's thread. Of more, the next ones are on their way in threads of
+    their own. Closing the iterator drops what has not begun and waits for what has. Where no thread can be
+    started (the interpreter shuts down) the caller's thread does the work.
 
-    ``threads``: at work at a time; at least 1. ``weight``: how much of ``weight_max`` an item takes from its start until its
-    result is asked for. ``weight_max``: most weight on its way (inclusive); one item may weigh more, alone. ``count_max``: most
-    items on their way (inclusive). ``by_caller``: says of an item that the caller's thread works on it when its turn comes: handing it to another one
-    takes longer than it gains.
+    ``threads``: at work at a time; at least 1. ``weight``: how much of ``weight_max`` an item takes from its
+    start until its result is asked for. ``weight_max``: most weight on its way (inclusive); one item may
+    weigh more, alone. ``count_max``: most items on their way (inclusive). ``by_caller``: says of an item that
+    the caller's thread works on it when its turn comes: handing it to another one takes longer than it gains.
     """
     waiting = iter(items)
     first = next(waiting, None)

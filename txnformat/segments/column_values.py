@@ -1,10 +1,11 @@
 """Facts about the values of a batch that say how its Parquet columns are written.
 
-* Columns whose values repeat get dictionaries. A dictionary of values that do not repeat holds all of them, beside a number
-  for each: the file is larger, and every reader decodes it in twice the time (ADR 0037). pyarrow gives one up only when it
-  has 1 MiB, which the column of a small row group never reaches.
-* Columns of floats that have NaN or -0.0 get no smallest and largest value. pyarrow leaves NaN out of these, and engines for which
-  NaN is the largest value then pass over row groups that have it: ``x > 5`` finds no NaN.
+* Columns whose values repeat get dictionaries. A dictionary of values that do not repeat holds all of them,
+  beside a number for each: the file is larger, and every reader decodes it in twice the time (ADR 0037).
+  pyarrow gives one up only when it has 1 MiB, which the column of a small row group never reaches.
+* Columns of floats that have NaN or -0.0 get no smallest and largest value. pyarrow leaves NaN out of these,
+  and engines for which NaN is the largest value then pass over row groups that have it: ``x > 5`` finds no
+  NaN.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ def columns_that_repeat(table: pa.Table) -> list[str]:
     Returns
     -------
     list of str
-        The paths of the columns of which at most half of the values of a sample, nulls left out, are different ones. Values
-        in structs, lists and maps count like others. Empty for less than DICTIONARY_ROWS_MIN rows.
+        The paths of the columns of which at most half of the values of a sample, nulls left out, are
+        different ones. Values in structs, lists and maps count like others. Empty for less than
+        DICTIONARY_ROWS_MIN rows.
     """
     if table.num_rows < DICTIONARY_ROWS_MIN:
         return []
@@ -63,7 +65,8 @@ def columns_without_bounds(table: pa.Table) -> frozenset[int]:
     Returns
     -------
     frozenset of int
-        Places of the columns among all Parquet columns of the schema, from 0. Values in structs, lists and maps count like others.
+        Places of the columns among all Parquet columns of the schema, from 0. Values in structs, lists and
+        maps count like others.
     """
     found = set()
     first = 0

@@ -1,8 +1,9 @@
 """Parquet footers of segment files, decoded without the risk that a decoder in C++ ends the process. Pure.
 
-An attacker may have written all that is read here, behind a hash that fits. So the footer itself never reaches
-pyarrow: :func:`decode_footer` checks it, and :func:`~txnformat.segments.footer_encoding.encode_footer` makes another for the row groups and columns that are
-read, of values that were checked. Statistics are decoded here, too.
+An attacker may have written all that is read here, behind a hash that fits. So the footer itself never
+reaches pyarrow: :func:`decode_footer` checks it, and
+:func:`~txnformat.segments.footer_encoding.encode_footer` makes another for the row groups and columns that
+are read, of values that were checked. Statistics are decoded here, too.
 """
 
 from __future__ import annotations
@@ -131,7 +132,8 @@ class ChunkStatistics(NamedTuple):
 class _Group(NamedTuple):
     rows: int
     chunks: list[Any]
-    """For each leaf: the matches of its patterns, where its statistics begin, bytes of its texts; or its metadata as a Struct."""
+    """For each leaf: the matches of its patterns, where its statistics begin, bytes of its texts; or its
+    metadata as a Struct."""
 
 
 class Footer:
@@ -217,7 +219,8 @@ class Footer:
     def row_group_place(self, group: int) -> tuple[int, int]:
         """Return where the chunks of a row group lie: first byte (inclusive) and end (exclusive).
 
-        Raises FooterError: row groups do not follow each other: bytes of a file are decoded for one row group only.
+        Raises FooterError: row groups do not follow each other: bytes of a file are decoded for one row group
+        only.
         """
         if self._begins is None:
             begins = [self.chunk(number, 0).start for number in range(len(self.groups))]
@@ -229,7 +232,10 @@ class Footer:
         return self._begins[group], self._begins[group + 1]
 
     def statistics(self, group: int, leaf: int) -> ChunkStatistics | None:
-        """Return the statistics of a column chunk, None where there are none. Statistics in an unusual form count as missing."""
+        """Return the statistics of a column chunk, None where there are none.
+
+        Statistics in an unusual form count as missing.
+        """
         found = self.groups[group].chunks[leaf]
         if isinstance(found, dict):
             stats = found.get(12)
@@ -267,8 +273,9 @@ def _plain(value: Any, leaf: Leaf) -> Any:
 def decode_footer(data: bytes, shape: Shape, end: int) -> Footer:
     """Return what a footer says.
 
-    ``data``: the end of the file: metadata, its length, magic; the hash was compared. ``shape``: of the schema that the file must
-    have. ``end``: where the file's data ends (exclusive) and the footer begins. Raises FooterError: it is not such a footer.
+    ``data``: the end of the file: metadata, its length, magic; the hash was compared. ``shape``: of the
+    schema that the file must have. ``end``: where the file's data ends (exclusive) and the footer begins.
+    Raises FooterError: it is not such a footer.
     """
     if (
         len(data) < TAIL_BYTES

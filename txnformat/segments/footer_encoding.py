@@ -32,8 +32,8 @@ __all__ = ["encode_footer", "encode_segment_footer", "encode_statistics", "witho
 def encode_footer(shape: Shape, groups: Sequence[tuple[int, Sequence[Chunk]]]) -> bytes:
     """Return a footer for pyarrow.
 
-    ``shape``: of the columns that are read (:meth:`Shape.part`). ``groups``: number of rows, and the chunks of the shape's leaves
-    in their order.
+    ``shape``: of the columns that are read (:meth:`Shape.part`). ``groups``: number of rows, and the chunks
+    of the shape's leaves in their order.
     """
     return _footer(
         shape,
@@ -47,8 +47,8 @@ def encode_segment_footer(
 ) -> bytes:
     """Return the footer of a segment file: nothing in it is as another writer said it.
 
-    ``groups``: number of rows, and the chunks of the shape's leaves in their order, each with its statistics (:func:`encode_statistics`; empty: it has none).
-    ``checksums``: of the chunks, as they stand in a footer.
+    ``groups``: number of rows, and the chunks of the shape's leaves in their order, each with its statistics
+    (:func:`encode_statistics`; empty: it has none). ``checksums``: of the chunks, as they stand in a footer.
     """
     if shape.behind_checksums is None:
         raise InternalError("pyarrow writes the end of a footer otherwise", got=shape.tail[:9])
@@ -63,7 +63,10 @@ def encode_segment_footer(
 
 
 def encode_statistics(nulls: int, bounds: tuple[bytes, bytes] | None) -> bytes:
-    """Return the statistics of a column chunk. ``bounds``: its smallest and its largest value, in Parquet's plain encoding; None: they are not told."""
+    """Return the statistics of a column chunk.
+
+    ``bounds``: its smallest and its largest value, in Parquet's plain encoding; None: they are not told.
+    """
     parts = [field_header(I64, 3, 0), zigzag(nulls)]
     if bounds is not None:
         smallest, largest = bounds
@@ -81,7 +84,10 @@ def _with_statistics(chunk: Chunk, statistics: bytes) -> bytes:
 
 
 def _footer(shape: Shape, groups: Sequence[tuple[int, Sequence[tuple[bytes, int]]]], tail: bytes) -> bytes:
-    """Return a footer. ``groups``: number of rows, and of each chunk its metadata and its bytes without compression."""
+    """Return a footer.
+
+    ``groups``: number of rows, and of each chunk its metadata and its bytes without compression.
+    """
     parts = [
         shape.head,
         b"\x16",

@@ -1,8 +1,11 @@
-"""The part of a footer that describes the columns of one schema: how it is written, and how it is recognised. Pure.
+"""The part of a footer that describes the columns of one schema: how it is written, and how it is recognised.
 
-A shape is made from a footer that pyarrow writes for the schema, once for a schema and process. Files of the same
-schema have the same bytes there, so a reader compares them instead of decoding them. The patterns are for column chunks
-as pyarrow writes them: they only save time, for what they do not match is decoded field by field with the same result.
+Pure.
+
+A shape is made from a footer that pyarrow writes for the schema, once for a schema and process. Files of the
+same schema have the same bytes there, so a reader compares them instead of decoding them. The patterns are
+for column chunks as pyarrow writes them: they only save time, for what they do not match is decoded field by
+field with the same result.
 """
 
 from __future__ import annotations
@@ -77,7 +80,8 @@ class Leaf(NamedTuple):
     repeated: bool
     """Whether one row may have several values."""
     flat: bool
-    """Whether pyarrow can give its values as numbers of a dictionary: a name with a dot would be taken for a path."""
+    """Whether pyarrow can give its values as numbers of a dictionary: a name with a dot would be taken for a
+    path."""
     type_: bytes
     """The physical type, as a chunk has it."""
     names: bytes
@@ -267,7 +271,8 @@ TAIL = (
     % (_NUMBER, _NUMBER, _NUMBER, _HISTOGRAM, _HISTOGRAM)
     + rb"(?:\x16%b\x15%b(?:\x16%b\x15%b)?)?\x00" % ((_NUMBER,) * 4)
 )  # fmt: skip
-"""A column chunk from the end of its statistics to its own, with the places of a Bloom filter and of page indexes where it has them."""
+"""A column chunk from the end of its statistics to its own, with the places of a Bloom filter and of page
+indexes where it has them."""
 
 CHUNK_TAIL = re.compile(TAIL, re.DOTALL)
 NULL_COUNT = re.compile(rb"\x36%b(\x28)?" % _NUMBER, re.DOTALL)
@@ -287,7 +292,8 @@ CHUNK_HEAD = re.compile(rb"\x26%b\x1c(\x15([\x00-\x0e])\x19(?:%b))" % (_NUMBER, 
 def chunk_rest(width: int) -> re.Pattern[bytes]:
     """Return what matches a chunk behind its path, up to its statistics; of columns with a width, all of it.
 
-    Groups: 1 the rest of the metadata, 2 codec, 3 to 7 numbers, 8 with a width the statistics, 9 bytes of all texts.
+    Groups: 1 the rest of the metadata, 2 codec, 3 to 7 numbers, 8 with a width the statistics, 9 bytes of all
+    texts.
     """
     rest = b"".join(
         (

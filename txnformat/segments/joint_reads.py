@@ -1,7 +1,7 @@
 """Reads of several files that are decoded as one: for small files a call of the decoder takes longer than its work.
 
-Row groups of a Parquet file stand for themselves. So the fetched and checked row groups of files of one schema are put
-together to one file in memory (:mod:`txnformat.segments.merged`), which is decoded once.
+Row groups of a Parquet file stand for themselves. So the fetched and checked row groups of files of one
+schema are put together to one file in memory (:mod:`txnformat.segments.merged`), which is decoded once.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ TOGETHER_BYTES = 128 * 1024
 def load_together(reads: Sequence[SegmentRead], bytes_max: int) -> None:
     """Do what :meth:`~txnformat.segments.reader.SegmentRead.load` does of several reads, and decode them in as few calls of the decoder as possible.
 
-    Row groups of a Parquet file stand for themselves: those of several files are decoded as if they were one's.
-    ``bytes_max``: that decode to so many bytes (inclusive), and at least the first; the others are decoded when their batches are asked for. Raises as :meth:`~txnformat.segments.reader.SegmentRead.load`.
+    Row groups of a Parquet file stand for themselves: those of several files are decoded as if they were
+    one's. ``bytes_max``: that decode to so many bytes (inclusive), and at least the first; the others are
+    decoded when their batches are asked for. Raises as :meth:`~txnformat.segments.reader.SegmentRead.load`.
     """
     for read in reads:
         read.check()
@@ -49,7 +50,10 @@ def load_together(reads: Sequence[SegmentRead], bytes_max: int) -> None:
 
 
 def _decode_as_one(reads: Sequence[SegmentRead]) -> bool:
-    """Decode what comes first of reads that are alike. False: that failed; decoding one by one finds the file that is to blame."""
+    """Decode what comes first of reads that are alike.
+
+    False: that failed; decoding one by one finds the file that is to blame.
+    """
     columns, first = reads[0].columns, reads[0].reader
     looked = reads[0].first.looked
     parts = []

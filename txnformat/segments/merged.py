@@ -32,7 +32,10 @@ class Part(NamedTuple):
 
 
 def merged(parts: Sequence[Part], shape: Shape) -> bytes:
-    """Return a Parquet file that has the row groups of parts, one after the other. ``shape``: of the columns that are read."""
+    """Return a Parquet file that has the row groups of parts, one after the other.
+
+    ``shape``: of the columns that are read.
+    """
     contents = [MAGIC]
     groups: list[tuple[int, Sequence[Chunk]]] = []
     at = len(MAGIC)
@@ -60,7 +63,11 @@ def _moved(part: Part, at: int) -> Iterator[tuple[int, Sequence[Chunk]]]:
 
 
 def parquet_file(file: Any, metadata: Any, numbered: Sequence[str], *, checks_pages: bool) -> Any:
-    """Return pyarrow's reader of a file. ``metadata``: its footer; None: the file has it. ``numbered``: columns that are decoded as numbers of a dictionary."""
+    """Return pyarrow's reader of a file.
+
+    ``metadata``: its footer; None: the file has it. ``numbered``: columns that are decoded as numbers of a
+    dictionary.
+    """
     return pq.ParquetFile(
         file,
         metadata=metadata,

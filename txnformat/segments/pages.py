@@ -1,7 +1,10 @@
-"""The pages of a fetched column chunk, looked at before a decoder gets them: what they will take in memory. Pure.
+"""The pages of a fetched column chunk, looked at before a decoder gets them: what they will take in memory.
 
-A chunk of a few kilobytes may hold a page of gigabytes, or a dictionary of one large value that every row repeats. The sizes in the headers are checked against
-the chunk and its footer; the rest is arithmetic on them.
+Pure.
+
+A chunk of a few kilobytes may hold a page of gigabytes, or a dictionary of one large value that every row
+repeats. The sizes in the headers are checked against the chunk and its footer; the rest is arithmetic on
+them.
 """
 
 from __future__ import annotations
@@ -55,7 +58,8 @@ RATIO_MAX = 100
 """Beyond this, what cannot be read in parts and is large is refused."""
 
 NUMBERED_MAX = 1_000_000
-"""Likewise of values of dictionaries of which each is looked at. pyarrow's dictionaries end at 1 MiB, where each value has 4 bytes or more."""
+"""Likewise of values of dictionaries of which each is looked at. pyarrow's dictionaries end at 1 MiB, where
+each value has 4 bytes or more."""
 
 HEADER_BYTES_MAX = 64 * 1024
 """Longest page header: it may have the smallest and the largest value."""
@@ -97,8 +101,8 @@ class Pages(NamedTuple):
 def look(data: memoryview, chunk: Chunk, leaf: Leaf) -> Pages:
     """Return what the pages of a chunk hold.
 
-    ``data``: the chunk; its checksum was compared, if it has one. Raises FooterError: the headers are no headers, do not add up
-    to the chunk, or claim a page that is too large.
+    ``data``: the chunk; its checksum was compared, if it has one. Raises FooterError: the headers are no
+    headers, do not add up to the chunk, or claim a page that is too large.
     """
     at, end = 0, len(data)
     plain = width = encoded = count = largest = 0
@@ -187,8 +191,8 @@ def decoded_bytes(
 ) -> tuple[int, int]:
     """Return what a chunk decodes to at most, and what one of its values does about, in bytes.
 
-    ``left``: texts are counted as far as it goes; beyond it each counts as the longest. ``as_numbers``: it is decoded as numbers
-    of a dictionary.
+    ``left``: texts are counted as far as it goes; beyond it each counts as the longest. ``as_numbers``: it is
+    decoded as numbers of a dictionary.
 
     Whether it may be so large is another question: :func:`check_lists`.
     """
@@ -224,11 +228,13 @@ class Lists(NamedTuple):
 def check_lists(columns: Sequence[Lists]) -> None:
     """Raise FooterError about the repeated columns of a row group, which cannot be read in parts, if they are too large.
 
-    A row group that can be read can also be read with fewer of the columns: each adds what is beyond its own share.
+    A row group that can be read can also be read with fewer of the columns: each adds what is beyond its own
+    share.
     """
     if _beyond(columns) <= LISTS_BYTES_MAX:
         return
-    # One long value among short ones, perhaps: count what each number stands for, unless it is too much without that.
+    # One long value among short ones, perhaps: count what each number stands for, unless it is too much
+    # without that.
     least = [one._replace(size=one.chunk.num_values * one.leaf.repeated_bytes) for one in columns]
     left = Effort(
         sum(one.chunk.length for one in columns),
@@ -360,7 +366,8 @@ def _longest(stored: memoryview, codec: int, size: int, values: int) -> int:
         return first
     if size > CRUDE_BYTES_MAX:  # what follows takes many times as much
         return bound if values > WALKED_MAX else _longest_of_walk(data, values, bound)
-    # Lengths below 256 end in three zeros; text has no others. The chain of lengths shows whether these are they.
+    # Lengths below 256 end in three zeros; text has no others. The chain of lengths shows whether these are
+    # they.
     octets = np.frombuffer(data, np.uint8)
     zero = octets == 0
     places = np.flatnonzero(zero[1:-2] & zero[2:-1] & zero[3:])

@@ -1,4 +1,7 @@
-"""The memory that fetched pages of some columns and row groups will take, computed before a decoder gets them. Pure."""
+"""The memory that fetched pages of some columns and row groups will take, computed before a decoder gets them.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,8 @@ class Looked(NamedTuple):
     width: int
     """Bytes of a row, about."""
     numbered: Sequence[str]
-    """Columns that are decoded as numbers of a dictionary, whose values are not repeated before it is known how often."""
+    """Columns that are decoded as numbers of a dictionary, whose values are not repeated before it is known
+    how often."""
 
 
 def look_at_pages(
@@ -43,11 +47,12 @@ def look_at_pages(
 ) -> Looked | None:
     """Look at the pages of columns, all row groups together.
 
-    None: a decoder holds more than ``at_once_max`` bytes (inclusive) of the pages of a row group at a time; nothing was decompressed.
+    None: a decoder holds more than ``at_once_max`` bytes (inclusive) of the pages of a row group at a time;
+    nothing was decompressed.
 
-    ``ranges``: start in the object (inclusive) to content; each chunk lies in one of them. ``chunks``: row groups, and of each
-    the chunks of the leaves. ``leaves``: of the columns. Raises FooterError: as :func:`~txnformat.segments.pages.look` and
-    :func:`~txnformat.segments.pages.check_lists`.
+    ``ranges``: start in the object (inclusive) to content; each chunk lies in one of them. ``chunks``: row
+    groups, and of each the chunks of the leaves. ``leaves``: of the columns. Raises FooterError: as
+    :func:`~txnformat.segments.pages.look` and :func:`~txnformat.segments.pages.check_lists`.
     """
     starts = sorted(ranges)
     found: list[tuple[int, Leaf, Chunk, memoryview, Pages]] = []

@@ -1,4 +1,6 @@
-"""The payload of a commit entry: segment files that are too small for objects of their own, behind the entry's document. Pure.
+"""The payload of a commit entry: segment files that are too small for objects of their own, behind the entry's document.
+
+Pure.
 
 Layout of such an entry, integers big-endian::
 
@@ -7,7 +9,8 @@ Layout of such an entry, integers big-endian::
     size      u32     bytes of the payload
     magic     8 bytes "TXNLROWS"
 
-The chain binds heads: an entry's ``previous`` is the hash of a head, and bundles hold heads. So history can be read, and folded, without any row.
+The chain binds heads: an entry's ``previous`` is the hash of a head, and bundles hold heads. So history can
+be read, and folded, without any row.
 """
 
 from __future__ import annotations
@@ -75,7 +78,10 @@ def with_payload(head: bytes, payload: bytes) -> bytes:
 
 
 def head_of(data: bytes) -> bytes:
-    """Return the head of the entry that ``data`` holds. Of bytes that are no entry it returns some: decoding them tells."""
+    """Return the head of the entry that ``data`` holds.
+
+    Of bytes that are no entry it returns some: decoding them tells.
+    """
     return data[: _head_bytes(data)]
 
 

@@ -57,8 +57,8 @@ class SeekableFile:
 class RangedFile(SeekableFile):
     """Byte ranges of an object behind the methods that ``pyarrow.PythonFile`` calls; reads copy nothing.
 
-    ``name``: names the object in errors. ``size``: bytes of the whole object. ``ranges``: start (inclusive) to content; ranges do
-    not overlap.
+    ``name``: names the object in errors. ``size``: bytes of the whole object. ``ranges``: start (inclusive)
+    to content; ranges do not overlap.
     """
 
     def __init__(self, name: str, size: int, ranges: Mapping[int, bytes | memoryview]) -> None:

@@ -1,11 +1,12 @@
 """Segment files read by row group and column: only the asked bytes are fetched, and all are checked first.
 
-The footer is compared with its hash before it is parsed, every column chunk with its CRC-32 before it is decoded
-(files of other writers that have none: with Parquet's page checksums while decoding).
+The footer is compared with its hash before it is parsed, every column chunk with its CRC-32 before it is
+decoded (files of other writers that have none: with Parquet's page checksums while decoding).
 
-A hash says that the bytes are those that the log names, not that they are harmless. So pyarrow gets no footer but one
-that was made here (:mod:`txnformat.segments.footer_encoding`), no page that was not looked at (:mod:`txnformat.segments.pages`), and no more than
-WHOLE_BYTES_MAX at a time: row groups that decode to more are read by rows.
+A hash says that the bytes are those that the log names, not that they are harmless. So pyarrow gets no footer
+but one that was made here (:mod:`txnformat.segments.footer_encoding`), no page that was not looked at
+(:mod:`txnformat.segments.pages`), and no more than WHOLE_BYTES_MAX at a time: row groups that decode to more
+are read by rows.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ WINDOW_DECODED_BYTES = 32 * 1024 * 1024
 """The same for what they decode to: what compresses well would fill the memory."""
 
 FREE_REQUESTS_SHARE = 4
-"""Where a read is a system call windows are so many times smaller: more of them are decoded side by side, and the first is there sooner."""
+"""Where a read is a system call windows are so many times smaller: more of them are decoded side by side, and
+the first is there sooner."""
 
 WHOLE_BYTES_MAX = 80 * 1024 * 1024
 """Most bytes that are decoded in one piece: a writer's largest row group, and a fourth."""
@@ -49,10 +51,12 @@ PART_BYTES_MAX = 16 * 1024 * 1024
 """Bytes of a piece of what decodes to more; at least a row."""
 
 SIDE_BY_SIDE_BYTES = 2 * 1024 * 1024
-"""Decoded bytes of a window from which on its columns are decoded side by side: below, starting threads takes longer."""
+"""Decoded bytes of a window from which on its columns are decoded side by side: below, starting threads takes
+longer."""
 
 JOINED_BYTES_MAX = 1024 * 1024
-"""Where ranges must end for pyarrow to get them as one piece of memory: opening a small file in Python takes as long as decoding it."""
+"""Where ranges must end for pyarrow to get them as one piece of memory: opening a small file in Python takes
+as long as decoding it."""
 
 WINDOWS_AHEAD = 2
 """Windows on their way while the caller works on the one before them."""
@@ -62,13 +66,16 @@ _Loaded = Any  # pyarrow.Table, which has no types, Parts or Later
 
 
 class SegmentFileReader:
-    """Reads one segment file; the footer is fetched at the first need and kept. A small file is fetched whole instead.
+    """Reads one segment file; the footer is fetched at the first need and kept.
 
-    ``file``: as a commit entry names it. ``columns``: what the file must hold, and the names under which it is asked for and given out: a schema
-    stands for the names in the file. ``threads``: windows fetched and decoded at a time;
-    1 keeps to the caller's thread and reads nothing ahead. ``alone``: decode the columns of the first window side by side. False
-    where other files are decoded meanwhile: then that would only hand work to and fro. ``has_data``: False where only the footer is
-    asked for. ``fetch_tail``: as of :class:`~txnformat.segments.segment_object.SegmentObject`.
+    A small file is fetched whole instead.
+
+    ``file``: as a commit entry names it. ``columns``: what the file must hold, and the names under which it
+    is asked for and given out: a schema stands for the names in the file. ``threads``: windows fetched and
+    decoded at a time; 1 keeps to the caller's thread and reads nothing ahead. ``alone``: decode the columns
+    of the first window side by side. False where other files are decoded meanwhile: then that would only hand
+    work to and fro. ``has_data``: False where only the footer is asked for. ``fetch_tail``: as of
+    :class:`~txnformat.segments.segment_object.SegmentObject`.
     """
 
     def __init__(
@@ -83,7 +90,8 @@ class SegmentFileReader:
         fetch_tail: Fetch | None = None,
     ) -> None:
         self.columns = columns if isinstance(columns, FileColumns) else FileColumns.own(columns)
-        """The columns by the reader's names. Methods that take names take these, but for those of a read that has begun: :class:`SegmentRead`."""
+        """The columns by the reader's names. Methods that take names take these, but for those of a read that
+        has begun: :class:`SegmentRead`."""
         self._schema = self.columns.stored
         self.object = SegmentObject(store, file, self._schema, has_data=has_data, fetch_tail=fetch_tail)
         self._file = file
@@ -99,12 +107,12 @@ class SegmentFileReader:
 
         Without columns the batches have their number of rows, and no data is read.
 
-        ``row_groups``: zero-based. ``columns``: top-level names, distinct. ``batch_rows_max``: most rows of one batch
-        (inclusive). Raises CorruptDataError: the object is not what the record says; NotFoundError: kind
-        ``segment-file-missing``: the object is gone; StorageError: it could not be read.
+        ``row_groups``: zero-based. ``columns``: top-level names, distinct. ``batch_rows_max``: most rows of
+        one batch (inclusive). Raises CorruptDataError: the object is not what the record says; NotFoundError:
+        kind ``segment-file-missing``: the object is gone; StorageError: it could not be read.
 
-        Requests: 1 ranged GET for a small file (up to 256 KiB); else 1 for the footer, and 1 for each run of adjacent column chunks of
-        a window.
+        Requests: 1 ranged GET for a small file (up to 256 KiB); else 1 for the footer, and 1 for each run of
+        adjacent column chunks of a window.
         """
         yield from self.begin(row_groups, columns, batch_rows_max)
 
@@ -183,7 +191,10 @@ class SegmentFileReader:
     def statistics(
         self, row_groups: Sequence[int], column: str
     ) -> tuple[pa.DataType, list[ChunkStatistics | None]] | None:
-        """Return a column's type in the file, and its statistics by row group. None for a column that is nested."""
+        """Return a column's type in the file, and its statistics by row group.
+
+        None for a column that is nested.
+        """
         footer = self.object.footer()
         type_ = self.columns.type_of(column)
         if type_.num_fields:
@@ -363,8 +374,8 @@ class SegmentFileReader:
     ) -> pa.Table:
         """Decode columns of fetched row groups, in this thread.
 
-        Arrow's own threads let go of a file a moment after the caller has its table. That ends the process when the
-        file is Python's and the interpreter shuts down just then, so they never get to see one.
+        Arrow's own threads let go of a file a moment after the caller has its table. That ends the process
+        when the file is Python's and the interpreter shuts down just then, so they never get to see one.
         """
         with _Decoding(self):
             parquet = self._opened(ranges, groups, columns, looked)
@@ -516,7 +527,10 @@ class SegmentRead:
 
 
 class _Decoding:
-    """Turns what a decoder raises into an error of this library. No generator: it is entered several times for every file."""
+    """Turns what a decoder raises into an error of this library.
+
+    No generator: it is entered several times for every file.
+    """
 
     __slots__ = ("_reader",)
 

@@ -1,7 +1,8 @@
 """The SHA-256 of a stream, and its CRC-32 at every end of a write.
 
-Small streams are digested where they are written. Those of large ones take a thread of their own: digesting a segment
-file costs about a quarter of the time that encoding it does, and an encoder uses only one of the processor's cores.
+Small streams are digested where they are written. Those of large ones take a thread of their own: digesting a
+segment file costs about a quarter of the time that encoding it does, and an encoder uses only one of the
+processor's cores.
 """
 
 from __future__ import annotations
@@ -94,7 +95,8 @@ class RunningDigest:
         self._crc32_at[self._end] = self._crc32
 
 
-# CRC-32 is linear over GF(2): the running value after a part of a stream equals the value before it, advanced over as many
+# CRC-32 is linear over GF(2): the running value after a part of a stream equals the value before it, advanced
+# over as many
 # zero bytes, xor the part's own (the method of ``crc32_combine`` in zlib).
 
 _POLYNOMIAL = 0xEDB88320
@@ -106,8 +108,8 @@ Tables = tuple[list[int], list[int], list[int], list[int]]
 def crc32_of_part(before: int, through: int, length: int) -> int:
     """Return ``zlib.crc32(part)``.
 
-    ``before``, ``through``: running ``zlib.crc32`` of the stream up to the start of the part, and up to its end. ``length``:
-    bytes of the part, at least 0.
+    ``before``, ``through``: running ``zlib.crc32`` of the stream up to the start of the part, and up to its
+    end. ``length``: bytes of the part, at least 0.
     """
     bit = 0
     while length:

@@ -36,10 +36,12 @@ __all__ = [
 FOOTER_BYTES_MAX = 256 * 1024 * 1024
 
 SMALL_FILE_BYTES = 256 * 1024
-"""A file of up to so many bytes (inclusive) is fetched whole: a second request takes longer than these bytes."""
+"""A file of up to so many bytes (inclusive) is fetched whole: a second request takes longer than these bytes.
+"""
 
 Fetch = Callable[[int, int], bytes]
-"""Gives the bytes of an object from a start (inclusive), and of a length; raises what :meth:`ObjectStore.get_range` does."""
+"""Gives the bytes of an object from a start (inclusive), and of a length; raises what
+:meth:`ObjectStore.get_range` does."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -61,8 +63,8 @@ def is_small(file: FileRecord) -> bool:
 def read_range(store: ObjectStore, file: FileRecord, start: int, length: int) -> bytes:
     """Return bytes of a segment file: of its object, or of the payload that has it, whose hash was compared.
 
-    Raises as :meth:`ObjectStore.get_range`, and CorruptDataError of kind ``payload-missing``. Requests: 1 GET; none for a payload that this
-    process has just seen.
+    Raises as :meth:`ObjectStore.get_range`, and CorruptDataError of kind ``payload-missing``. Requests: 1
+    GET; none for a payload that this process has just seen.
     """
     place = file.place
     if place is None:
@@ -79,7 +81,10 @@ def read_range(store: ObjectStore, file: FileRecord, start: int, length: int) ->
 
 
 def embedded_file(payload: bytes, file: FileRecord, place: Place) -> bytes:
-    """Return an embedded file. Raises CorruptDataError of kind ``payload-missing``: the payload has another one there."""
+    """Return an embedded file.
+
+    Raises CorruptDataError of kind ``payload-missing``: the payload has another one there.
+    """
     if has_file(payload, file, place):
         return payload[place.start : place.start + file.size]
     raise CorruptDataError(
@@ -102,14 +107,18 @@ def _digest(payload: bytes, file: FileRecord, place: Place) -> str:
 
 
 def tail_start(file: FileRecord, *, has_data: bool) -> int:
-    """Return where the first request for a file begins: it ends where the file does. ``has_data``: column chunks are read, too."""
+    """Return where the first request for a file begins: it ends where the file does.
+
+    ``has_data``: column chunks are read, too.
+    """
     return 0 if has_data and is_small(file) else file.size - file.footer_bytes
 
 
 class SegmentObject:
     """One segment file in a store. The footer is fetched at the first need and kept, and so is a small file.
 
-    ``has_data``: column chunks are read, not only the footer. ``fetch_tail``: fetches from :func:`tail_start` to the end of the file; by default this object does.
+    ``has_data``: column chunks are read, not only the footer. ``fetch_tail``: fetches from :func:`tail_start`
+    to the end of the file; by default this object does.
     """
 
     def __init__(

@@ -1,7 +1,9 @@
-"""Thrift's compact protocol, as far as Parquet's footers and page headers use it: read with bounds, and written. Pure.
+"""Thrift's compact protocol, as far as Parquet's footers and page headers use it: read with bounds, and written.
 
-Nothing is taken on trust: a length is compared with the bytes that are left before anything is made of it, and nesting
-ends at DEPTH_MAX. Values are int, bytes, bool, list, and a dict by field number for a struct.
+Pure.
+
+Nothing is taken on trust: a length is compared with the bytes that are left before anything is made of it,
+and nesting ends at DEPTH_MAX. Values are int, bytes, bool, list, and a dict by field number for a struct.
 """
 
 from __future__ import annotations
@@ -80,7 +82,8 @@ def signed(data: bytes) -> int:
 def read_struct(data: bytes, at: int, depth: int = 1) -> tuple[Struct, int]:
     """Return the struct that begins at ``at``, and where it ends.
 
-    Raises ThriftError: the bytes end too early, nest too deep, name a field twice, or are of a type that there is not.
+    Raises ThriftError: the bytes end too early, nest too deep, name a field twice, or are of a type that
+    there is not.
     """
     if depth > DEPTH_MAX:
         raise ThriftError(f"nested deeper than {DEPTH_MAX} at byte {at}")

@@ -1,4 +1,7 @@
-"""Windows: the row groups of a file that are fetched, checked and decoded in one go, and what becomes of one on the way. Pure."""
+"""Windows: the row groups of a file that are fetched, checked and decoded in one go, and what becomes of one on the way.
+
+Pure.
+"""
 
 from __future__ import annotations
 

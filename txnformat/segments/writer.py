@@ -1,9 +1,9 @@
 """Segment files written as a stream: Parquet in which every batch is a run of whole row groups.
 
-Bytes go to the store as pyarrow makes them; what stays in memory is one column chunk and the list of where the
-chunks lie. Each chunk's CRC-32 goes into the footer (key ``txnlog.chunk_crc32``), because Parquet's own page
-checksums do not cover the page headers: a flipped bit there could turn into other values. The page checksums are
-written too, for other readers. Specification: section "Segment files".
+Bytes go to the store as pyarrow makes them; what stays in memory is one column chunk and the list of where
+the chunks lie. Each chunk's CRC-32 goes into the footer (key ``txnlog.chunk_crc32``), because Parquet's own
+page checksums do not cover the page headers: a flipped bit there could turn into other values. The page
+checksums are written too, for other readers. Specification: section "Segment files".
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ COMPRESSION_LEVEL = 1
 """Level of zstd: higher ones cost several times the time for a few percent."""
 
 SMALL_BYTES = 1024 * 1024
-"""Up to this, in Arrow bytes in memory (inclusive), a file may be encoded in memory before any of it goes to the store."""
+"""Up to this, in Arrow bytes in memory (inclusive), a file may be encoded in memory before any of it goes to
+the store."""
 
 PAGES_BYTES = 32 * 1024 * 1024
 """A reader may hold a page of each column at a time, and bounds what they take (:mod:`txnformat.segments.pages`): so wide tables have small pages, but
@@ -81,8 +82,9 @@ def chunk_range(chunk: Any) -> tuple[int, int]:
 def is_uneven(table: pa.Table, schema: pa.Schema) -> bool:
     """Return whether a row group of a table would be above the largest although it has its share of the rows: of large values.
 
-    Readers refuse what is large and compresses very well, for they cannot tell it from an object that is made to fill their
-    memory (docs/internals/spec.md, 6.1). A file with such a row group is written without compression.
+    Readers refuse what is large and compresses very well, for they cannot tell it from an object that is made
+    to fill their memory (docs/internals/spec.md, 6.1). A file with such a row group is written without
+    compression.
     """
     bounds = _bounds(schema, None)
     if _excess(table, bounds) <= 1:
@@ -139,7 +141,8 @@ def _excess(table: pa.Table, bounds: _Bounds) -> float:
 def _row_groups(table: pa.Table, bounds: _Bounds) -> list[tuple[int, int]]:
     """Return first row (inclusive) and number of rows of the row groups of a table.
 
-    They have the same rows, but those of lists that are too large are halved until they are not, or have one row.
+    They have the same rows, but those of lists that are too large are halved until they are not, or have one
+    row.
     """
     excess = _excess(table, bounds)
     rows: int = table.num_rows
@@ -160,8 +163,8 @@ def _row_groups(table: pa.Table, bounds: _Bounds) -> list[tuple[int, int]]:
 def _lists_bytes(table: pa.Table, repeated: Sequence[Leaf | None]) -> int:
     """Return what a decoder needs at most for the lists of a table, as a reader counts it (:func:`txnformat.segments.pages.decoded_bytes`).
 
-    The lengths of the arrays tell how many values Parquet has of each column: those of its lists, and one for each that is
-    empty. A text's length has 4 bytes in a page, and levels up to 2; these are counted, too.
+    The lengths of the arrays tell how many values Parquet has of each column: those of its lists, and one for
+    each that is empty. A text's length has 4 bytes in a page, and levels up to 2; these are counted, too.
     """
     if not repeated:
         return 0
@@ -181,7 +184,8 @@ def _lists_bytes(table: pa.Table, repeated: Sequence[Leaf | None]) -> int:
 def _value_counts(array: pa.Array, values: int) -> Iterator[tuple[int, int]]:
     """Yield for each Parquet column of an array the values that it has at most, and the bytes of its array.
 
-    ``values``: as many places the array has in Parquet at most: its own length and one for each empty list around it.
+    ``values``: as many places the array has in Parquet at most: its own length and one for each empty list
+    around it.
     """
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
@@ -203,7 +207,8 @@ class Indexing(NamedTuple):
     """Structures that a file has beside its rows, for engines that skip pages and row groups by them: a page index, and Bloom filters."""
 
     bloom_columns: tuple[str, ...] = ()
-    """Columns with a Bloom filter for each row group. Without effect where pyarrow cannot write one (:data:`CAN_FILTER`)."""
+    """Columns with a Bloom filter for each row group. Without effect where pyarrow cannot write one
+    (:data:`CAN_FILTER`)."""
     distinct_max: int = 1
     """About the most different values of a row group; at least 1. A filter has 1.2 bytes for each."""
 
@@ -211,13 +216,14 @@ class Indexing(NamedTuple):
 class SegmentFileWriter:
     """Writes one segment file. Nothing is visible before :meth:`close` returns; one thread at a time.
 
-    ``out``: the upload; the writer closes or aborts it. Any error of a write aborts it. ``key``: the object's relative key, for
-    the record. ``schema``: canonical; every batch has exactly it. ``timestamp_column``: gives the batches' smallest and largest
-    timestamps. ``file``: index of this file among those of the same append; goes into the batch records. ``row_group_bytes_max``:
-    a larger batch becomes several row groups. By default ROW_GROUP_BYTES_MAX, with lists LISTS_ROW_GROUP_BYTES_MAX. ``is_small``:
-    all batches together are at most SMALL_BYTES in memory: nothing goes to the upload before :meth:`close`. ``is_compressed``:
-    False for batches that are uneven (:func:`is_uneven`).
-    ``indexing``: the file gets a page index, and perhaps Bloom filters; None: it does not.
+    ``out``: the upload; the writer closes or aborts it. Any error of a write aborts it. ``key``: the object's
+    relative key, for the record. ``schema``: canonical; every batch has exactly it. ``timestamp_column``:
+    gives the batches' smallest and largest timestamps. ``file``: index of this file among those of the same
+    append; goes into the batch records. ``row_group_bytes_max``: a larger batch becomes several row groups.
+    By default ROW_GROUP_BYTES_MAX, with lists LISTS_ROW_GROUP_BYTES_MAX. ``is_small``: all batches together
+    are at most SMALL_BYTES in memory: nothing goes to the upload before :meth:`close`. ``is_compressed``:
+    False for batches that are uneven (:func:`is_uneven`). ``indexing``: the file gets a page index, and
+    perhaps Bloom filters; None: it does not.
     """
 
     def __init__(
@@ -274,8 +280,9 @@ class SegmentFileWriter:
     def write_batch(self, partition: int, table: pa.Table) -> BatchRecord:
         """Write one batch of one partition as a run of row groups of its own.
 
-        ``table``: at least one row, with the file's schema. Raises StorageError: the upload failed; it is aborted and the writer
-        has ended; InvalidInputError: Parquet cannot hold these values (a null key of a map); likewise ended.
+        ``table``: at least one row, with the file's schema. Raises StorageError: the upload failed; it is
+        aborted and the writer has ended; InvalidInputError: Parquet cannot hold these values (a null key of a
+        map); likewise ended.
         """
         self._check_open()
         if table.num_rows == 0 or not table.schema.equals(self._schema):
@@ -391,8 +398,10 @@ class SegmentFileWriter:
 
     def _footer(self) -> tuple[bytes, bytes]:
         """Finish the Parquet file, and return its indexes and filters, and its footer, with the checksums of the chunks filled in."""
-        # The chunks' places are known only when pyarrow has made the footer, so a text of the same length holds
-        # the place of their checksums. Values of columns stand before it in a footer, hence the last occurrence.
+        # The chunks' places are known only when pyarrow has made the footer, so a text of the same length
+        # holds
+        # the place of their checksums. Values of columns stand before it in a footer, hence the last
+        # occurrence.
         digits = 8 * self._row_groups * self._bounds.columns
         blank = b"?" * digits
         parquet = self._opened(self._schema.empty_table())

@@ -8,7 +8,8 @@ Error semantics
 * A missing object is ``None`` (``get``, ``head``), never an exception; ``get_range`` of a missing object
   raises :class:`~txnformat.errors.NotFoundError`.
 * ``create`` never raises for a lost race or an unclear answer: it returns a :class:`CreateResult`.
-* Everything else raises :class:`~txnformat.errors.StorageError`; ``transient`` says whether a repeat may help.
+* Everything else raises :class:`~txnformat.errors.StorageError`; ``transient`` says whether a repeat may
+  help.
 
 See the specification, section "Stores".
 """
@@ -116,9 +117,9 @@ class ObjectStore(Protocol):
     def get(self, key: str, bytes_max: int | None = None) -> bytes | None:
         """Return the whole object, or None when there is none. Requests: 1 GET.
 
-        It may have ``bytes_max`` bytes (inclusive), for callers who know its size; by default those of its class of key
-        (:func:`~txnformat.store.object_sizes.bytes_max`). A store never holds more of it in memory: StorageError of kind
-        ``object-too-large``.
+        It may have ``bytes_max`` bytes (inclusive), for callers who know its size; by default those of its
+        class of key (:func:`~txnformat.store.object_sizes.bytes_max`). A store never holds more of it in
+        memory: StorageError of kind ``object-too-large``.
         """
         ...
 
@@ -145,8 +146,9 @@ class ObjectStore(Protocol):
     def make_durable(self, keys: Sequence[str]) -> None:
         """Return once these objects, which were read here and made elsewhere, would survive a power cut.
 
-        The default is for stores that show nothing before it is durable, as object stores do: no cost. Wrappers pass it
-        on. Call it through :func:`make_durable`. StorageError: it could not be done, so tell no caller what these objects say.
+        The default is for stores that show nothing before it is durable, as object stores do: no cost.
+        Wrappers pass it on. Call it through :func:`make_durable`. StorageError: it could not be done, so tell
+        no caller what these objects say.
         """
         return
 
@@ -176,7 +178,8 @@ def make_durable(store: ObjectStore, keys: Sequence[str]) -> None:
 def list_each(store: ObjectStore, prefix: str, take: Callable[[ObjectInfo], object]) -> None:
     """Call ``take`` with each object whose key starts with ``prefix``, in any order; a store holds few of them at a time, if it has a method of this name.
 
-    When it raises, some may have been taken. Objects that come or go meanwhile are taken or not. ``take`` raises no OSError: a store takes it for its own.
+    When it raises, some may have been taken. Objects that come or go meanwhile are taken or not. ``take``
+    raises no OSError: a store takes it for its own.
     """
     method = getattr(store, "list_each", None)
     if method is not None:
@@ -208,7 +211,9 @@ def too_large(url: str, key: str, expected: int, got: int | None) -> StorageErro
 
 
 def range_of(store: ObjectStore, key: str, start: int, length: int, size: int) -> bytes:
-    """Return a byte range of an object whose ``size`` is known, as :meth:`ObjectStore.get_range` does. Requests: 1 ranged GET.
+    """Return a byte range of an object whose ``size`` is known, as :meth:`ObjectStore.get_range` does.
+
+    Requests: 1 ranged GET.
 
     A store that has to know the size to find a range has a method ``get_range_of``.
     """
@@ -225,7 +230,10 @@ def is_encrypted(store: ObjectStore) -> bool:
 
 
 def rotate_key(store: ObjectStore, *, master: bool) -> int:
-    """Call the method ``rotate_key`` of a store that encrypts. Raises InvalidInputError of kind ``log-not-encrypted`` about another one."""
+    """Call the method ``rotate_key`` of a store that encrypts.
+
+    Raises InvalidInputError of kind ``log-not-encrypted`` about another one.
+    """
     method = getattr(store, "rotate_key", None)
     if method is None:
         raise InvalidInputError(
@@ -241,21 +249,27 @@ def rotate_key(store: ObjectStore, *, master: bool) -> int:
 def created_ms(store: ObjectStore, key: str) -> int | None:
     """Return when an object was created, in the store's time, ms since the epoch; None: it is not there, or the store cannot tell.
 
-    A time that is too late is possible (a copy of the object is younger than the object); one that is before the object could be seen is not, but for
-    the time of one request. Requests: 1 HEAD.
+    A time that is too late is possible (a copy of the object is younger than the object); one that is before
+    the object could be seen is not, but for the time of one request. Requests: 1 HEAD.
     """
     found: int | None = asked(store, "created_ms", key)
     return found
 
 
 def keeps_versions(store: ObjectStore) -> bool | None:
-    """Return whether a store keeps old versions of objects that were replaced or deleted; None: it does not say. Requests: at most 1. Raises StorageError."""
+    """Return whether a store keeps old versions of objects that were replaced or deleted; None: it does not say.
+
+    Requests: at most 1. Raises StorageError.
+    """
     found: bool | None = asked(store, "keeps_versions")
     return found
 
 
 def place_of(store: ObjectStore) -> str:
-    """Return what tells the store from every other: its URL, and the endpoint where that is not part of it. No secrets."""
+    """Return what tells the store from every other: its URL, and the endpoint where that is not part of it.
+
+    No secrets.
+    """
     place: str | None = getattr(store, "place", None)
     return store.url if place is None else place
 

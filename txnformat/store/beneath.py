@@ -1,11 +1,14 @@
 """Files and directories beneath a root, opened so that nothing there leads outside of it, hangs, or is something else.
 
-A path is walked component by component: the first is opened from the root, each further one from the directory before it, none through
-a symbolic link (``O_NOFOLLOW``). So a link that takes the place of a directory between a look and its use leads nowhere. A pipe or a device is opened without waiting for
-its other end (``O_NONBLOCK``), found to be no regular file, and closed. The root itself, and all above it, may be links: the user who names a root trusts the way to it.
+A path is walked component by component: the first is opened from the root, each further one from the
+directory before it, none through a symbolic link (``O_NOFOLLOW``). So a link that takes the place of a
+directory between a look and its use leads nowhere. A pipe or a device is opened without waiting for its other
+end (``O_NONBLOCK``), found to be no regular file, and closed. The root itself, and all above it, may be
+links: the user who names a root trusts the way to it.
 
-Descriptors are numbers, which nothing gives back, and reads run where a signal handler may raise after every step. So each number goes from the system call to a
-list, and from there to ``close``, inside of one call each, which no handler can come between.
+Descriptors are numbers, which nothing gives back, and reads run where a signal handler may raise after every
+step. So each number goes from the system call to a list, and from there to ``close``, inside of one call
+each, which no handler can come between.
 """
 
 from __future__ import annotations
@@ -58,7 +61,9 @@ _finish: Callable[[Iterable[None]], None] = deque[None](maxlen=0).extend
 
 
 class Tree:
-    """Directories and files beneath a root, an absolute path. All methods raise OSError; of a link where none may be with ELOOP.
+    """Directories and files beneath a root, an absolute path.
+
+    All methods raise OSError; of a link where none may be with ELOOP.
 
     With ``follow_symlinks`` the owner of the root links on purpose: links are followed, wherever they lead.
     """
@@ -154,7 +159,8 @@ class Tree:
         if self.follow_symlinks or not path.startswith(self._beneath):
             opened.extend(map(os.open, (path,), (flags,)))
             return
-        # The way to the root is the user's own; only the last component of what is opened first may be no link.
+        # The way to the root is the user's own; only the last component of what is opened first may be no
+        # link.
         name, *further = path[self._start :].split("/")
         name = self._beneath + name
         for part in further:

@@ -1,9 +1,10 @@
 """The directories of a local store: made, and the names in them durable.
 
-A name is durable once its directory was synced after the name came into it. A process that dies between the two leaves
-a name that every process sees, and that a power cut takes away. File systems write names down by themselves after a
-while (ext4 after 5 s, xfs and btrfs after 30 s, laptops that spare their disk after up to 10 minutes): an object that got
-its name :data:`YOUNG_MS` ago, and a directory in which no name came or went since then, need no sync.
+A name is durable once its directory was synced after the name came into it. A process that dies between the
+two leaves a name that every process sees, and that a power cut takes away. File systems write names down by
+themselves after a while (ext4 after 5 s, xfs and btrfs after 30 s, laptops that spare their disk after up to
+10 minutes): an object that got its name :data:`YOUNG_MS` ago, and a directory in which no name came or went
+since then, need no sync.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ _CLOSED_TO_US = frozenset({errno.EACCES, errno.EPERM})
 class Directories:
     """The knowledge of one instance of a store about its directories, below an absolute root.
 
-    ``on_failed_sync`` is told the error of a sync that failed, and returns what to raise: a second sync proves nothing any more.
-    ``check_no_failed_sync`` raises after one.
+    ``on_failed_sync`` is told the error of a sync that failed, and returns what to raise: a second sync
+    proves nothing any more. ``check_no_failed_sync`` raises after one.
     """
 
     def __init__(
@@ -78,8 +79,8 @@ class Directories:
     def confirm(self, objects: Iterable[str]) -> None:
         """Make the names of objects durable, and the ways to them from the root: those that may be young.
 
-        Needs no right but to read; a directory that is closed to this user is left to those who write there. Raises StorageError when a sync
-        fails, or has failed before.
+        Needs no right but to read; a directory that is closed to this user is left to those who write there.
+        Raises StorageError when a sync fails, or has failed before.
         """
         done: set[str] = set()
         for path in objects:

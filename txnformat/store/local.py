@@ -8,17 +8,17 @@ How an object comes to be
 4. ``link`` it to the final name: atomic, and exactly one of all that try wins (``put``: rename);
 5. remove the temporary name; fsync the directory.
 
-Descriptors are numbers, which nothing gives back: so steps that begin with opening one run where no signal handler
-raises (:mod:`txnformat.shield`).
+Descriptors are numbers, which nothing gives back: so steps that begin with opening one run where no signal
+handler raises (:mod:`txnformat.shield`).
 
 Up to 4 an error means: not created. After 4 an error means: perhaps created, perhaps not durable. A repeated
-fsync may then succeed although the data is lost (Rebello et al., USENIX ATC 2020), so this instance is done with
-writing (kind ``store-poisoned``), and does not show the object in question either: what it would read comes from
-the page cache, and a reader would take it for a durable commit.
+fsync may then succeed although the data is lost (Rebello et al., USENIX ATC 2020), so this instance is done
+with writing (kind ``store-poisoned``), and does not show the object in question either: what it would read
+comes from the page cache, and a reader would take it for a durable commit.
 
-A process that dies leaves at most a temporary file, which nothing ever looks at; or, between 4 and the end of 5, an
-object that others see and that a power cut takes away. Before others answer from it they make it durable
-(:meth:`LocalStore.make_durable`).
+A process that dies leaves at most a temporary file, which nothing ever looks at; or, between 4 and the end of
+5, an object that others see and that a power cut takes away. Before others answer from it they make it
+durable (:meth:`LocalStore.make_durable`).
 """
 
 from __future__ import annotations
@@ -74,11 +74,12 @@ class _Poison(NamedTuple):
 class LocalStore:
     """Objects as files below the directory ``root``, made by the first write when missing; safe for many threads and many processes.
 
-    The constructor does no IO. The store's time is ``clock``'s wall clock; ``ids`` gives temporary names; ``posix`` has the
-    system calls, of this store alone. Beneath the root there are regular files and directories only: what a symbolic link
-    leads to is neither read nor written, and a listing passes over it. The root itself may be one. ``follow_symlinks`` is
-    for a user who links on purpose: links are followed, wherever they lead; a listing follows them too, but for those that
-    lead nowhere, or to a directory that they are in. On macOS ``fsync`` does not flush the drive's own cache.
+    The constructor does no IO. The store's time is ``clock``'s wall clock; ``ids`` gives temporary names;
+    ``posix`` has the system calls, of this store alone. Beneath the root there are regular files and
+    directories only: what a symbolic link leads to is neither read nor written, and a listing passes over it.
+    The root itself may be one. ``follow_symlinks`` is for a user who links on purpose: links are followed,
+    wherever they lead; a listing follows them too, but for those that lead nowhere, or to a directory that
+    they are in. On macOS ``fsync`` does not flush the drive's own cache.
     """
 
     def __init__(
@@ -181,7 +182,10 @@ class LocalStore:
         return None if status is None else ObjectInfo(key, status.st_size)
 
     def created_ms(self, key: str) -> int | None:
-        """See :func:`~txnformat.store.base.created_ms`. The link that made the object visible has set its change time; its bytes may be older."""
+        """See :func:`~txnformat.store.base.created_ms`.
+
+        The link that made the object visible has set its change time; its bytes may be older.
+        """
         status = self._status(key)
         return None if status is None else max(status.st_ctime_ns, status.st_mtime_ns) // 1_000_000
 
@@ -235,8 +239,8 @@ class LocalStore:
     def make_durable(self, keys: Sequence[str]) -> None:
         """Sync the names of objects that other processes made, where these may be young.
 
-        Their bytes are durable since before they had a name. Nothing is synced for objects that got it an hour ago
-        (:data:`~txnformat.store.directories.YOUNG_MS`).
+        Their bytes are durable since before they had a name. Nothing is synced for objects that got it an
+        hour ago (:data:`~txnformat.store.directories.YOUNG_MS`).
         """
         paths = [self._readable_path(key) for key in keys]
         shielded(lambda: self._directories.confirm(paths))
@@ -397,7 +401,10 @@ class LocalStore:
 
 
 class _Upload:
-    """A file in the making. Leaving the ``with`` block, or dropping it, removes whatever was not published."""
+    """A file in the making.
+
+    Leaving the ``with`` block, or dropping it, removes whatever was not published.
+    """
 
     _file = _directory = -1
     _temporary = ""

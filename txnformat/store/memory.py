@@ -20,14 +20,18 @@ __all__ = ["MemoryStore"]
 
 
 class MemoryStore:
-    """Objects in a dictionary; safe for many threads. The store's time is ``clock``'s wall clock, the machine's by default; ``url`` shows ``name``."""
+    """Objects in a dictionary; safe for many threads.
+
+    The store's time is ``clock``'s wall clock, the machine's by default; ``url`` shows ``name``.
+    """
 
     def __init__(self, clock: Clock | None = None, name: str = "") -> None:
         self._clock = clock or SystemClock()
         self._url = f"memory://{name}"
         self._objects: dict[str, bytes] = {}
         self._created_ms: dict[str, int] = {}
-        # Sorted: the order of code points is the order of UTF-8 bytes. Made anew when an interrupt (Ctrl-C) came between
+        # Sorted: the order of code points is the order of UTF-8 bytes. Made anew when an interrupt (Ctrl-C)
+        # came between
         # a step on the objects, which is one assignment, and the one here.
         self._keys: list[str] = []
         self.renew()

@@ -1,7 +1,7 @@
 """How many bytes an object of each class of key may have: a store stops reading there. Pure.
 
-A larger object, of any writer, is refused before it is in memory. Objects that an entry names have their size there, and
-are asked for with it.
+A larger object, of any writer, is refused before it is in memory. Objects that an entry names have their size
+there, and are asked for with it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ CONDEMNED_BYTES_MAX = 1024 * 1024
 SNAPSHOT_BYTES_MAX = 2 * METADATA_BYTES_MAX
 """Largest snapshot: its columns and its JSON."""
 OTHER_BYTES_MAX = 1024 * 1024 * 1024
-"""Largest object of every other class that is asked for without its size. Readers of segment files take ranges of them."""
+"""Largest object of every other class that is asked for without its size. Readers of segment files take
+ranges of them."""
 
 TOO_LARGE = "object-too-large"
 """Kind of the error about an object that has more."""

@@ -75,11 +75,12 @@ def open_store(
 
     ``location``: a path (relative ones count from the current directory), ``file:///path``, ``file:/path``,
     ``s3://bucket/path`` (also ``s3a://`` and ``s3n://``), ``gs://bucket/path``,
-    ``abfss://container@account.dfs.core.windows.net/path`` (also ``abfs://``), ``az://container/path``, or, for tests within one
-    process, ``memory://name``: the same store for the same name while anything holds it. ``clock``: where the store's time
-    comes from, for a store without a clock of its own; else the own time. ``storage_options``: credentials, endpoint, … of a
-    remote store; of a local disk ``follow_symlinks``; of an encrypted log ``key_client`` (docs/storage.md). Raises UnsupportedStoreError: no adapter for this scheme; InvalidInputError: no
-    location at all, or an unknown or unfit storage option.
+    ``abfss://container@account.dfs.core.windows.net/path`` (also ``abfs://``), ``az://container/path``, or,
+    for tests within one process, ``memory://name``: the same store for the same name while anything holds it.
+    ``clock``: where the store's time comes from, for a store without a clock of its own; else the own time.
+    ``storage_options``: credentials, endpoint, … of a remote store; of a local disk ``follow_symlinks``; of
+    an encrypted log ``key_client`` (docs/storage.md). Raises UnsupportedStoreError: no adapter for this
+    scheme; InvalidInputError: no location at all, or an unknown or unfit storage option.
     """
     if not isinstance(location, str | Path):
         raise no_location(location)
@@ -209,7 +210,8 @@ def _file_path(text: str) -> str:
 def follows_symlinks(options: Mapping[str, str]) -> bool:
     """Return whether symbolic links beneath a local root are followed: what the storage options of local disks say.
 
-    Raises InvalidInputError of kind ``invalid-storage-option`` about an option that local disks do not have, or a value that is none.
+    Raises InvalidInputError of kind ``invalid-storage-option`` about an option that local disks do not have,
+    or a value that is none.
     """
     check_options(options)
     unknown = [name for name in options if name.lower() != LOCAL_OPTION]
@@ -302,7 +304,8 @@ def no_location(value: object) -> InvalidInputError:
 def reopening(store: ObjectStore) -> Callable[[], ObjectStore] | None:
     """Return what opens the same store in another process, and can be pickled; it may hold credentials.
 
-    None for a store that is part of this process: in memory, wrapped, or with a clock or system calls of its own.
+    None for a store that is part of this process: in memory, wrapped, or with a clock or system calls of its
+    own.
     """
     found: Callable[[], ObjectStore] | None = asked(store, "reopening")
     return found

@@ -123,7 +123,8 @@ def own_value(
 ) -> Any:
     """Return the value that ``text`` stands for; what is wrong goes to ``problems``, without the text.
 
-    ``kind``: ``true-or-false``, ``seconds``, ``customer-key``, ``endpoint_url`` or ``verify``; of any other the text is the value.
+    ``kind``: ``true-or-false``, ``seconds``, ``customer-key``, ``endpoint_url`` or ``verify``; of any other
+    the text is the value.
     """
     match kind:
         case "true-or-false":
@@ -178,8 +179,9 @@ def check_environment(
 ) -> None:
     """Refuse credentials of the environment for another endpoint than the environment's own (StorageError, kind ``credentials-missing``).
 
-    ``own``: the endpoint that the environment names. Where it names none, its credentials are for any that the options name. ``has_credentials``: whether the
-    environment holds credentials, and the options name none.
+    ``own``: the endpoint that the environment names. Where it names none, its credentials are for any that
+    the options name. ``has_credentials``: whether the environment holds credentials, and the options name
+    none.
     """
     if endpoint_url is None or not own or not has_credentials or same_endpoint(endpoint_url, own):
         return
@@ -217,7 +219,9 @@ def _has_host(endpoint: str) -> bool:
 
 
 def check_bundle(verify: bool | str) -> None:
-    """Refuse a CA bundle that is not there, or holds no certificate, before anything is sent. Its path does not show.
+    """Refuse a CA bundle that is not there, or holds no certificate, before anything is sent.
+
+    Its path does not show.
 
     Raises StorageError of kind ``invalid-storage-option``.
     """

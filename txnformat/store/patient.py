@@ -56,7 +56,8 @@ class Pauses:
 class PatientStore(WrappedStore):
     """Repeats reads of ``inner`` that fail for now (``StorageError.transient``), with growing breaks; writes are tried once.
 
-    ``patience_ms`` after the first failure, with no success since, failures are passed on: callers may repeat, too.
+    ``patience_ms`` after the first failure, with no success since, failures are passed on: callers may
+    repeat, too.
     """
 
     def __init__(self, inner: ObjectStore, clock: Clock, patience_ms: int = PATIENCE_MS) -> None:

@@ -83,7 +83,8 @@ LINK_NOT_APPLIED = _UNSUPPORTED | {
     errno.EROFS,
     errno.EXDEV,
 }
-"""Errors of ``link`` that prove it was not applied. Others (EIO, ETIMEDOUT on a network mount) prove nothing."""
+"""Errors of ``link`` that prove it was not applied. Others (EIO, ETIMEDOUT on a network mount) prove nothing.
+"""
 
 _TRANSIENT = frozenset(
     {errno.EAGAIN, errno.EBUSY, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE, errno.ETIMEDOUT}
@@ -160,8 +161,9 @@ def _leads_around(path: str) -> bool:
 def storage_error(error: OSError, doing: str, path: str) -> StorageError:
     """Return what to raise for an OSError that a call of :class:`Posix` raised about ``path``.
 
-    ``doing`` is the step that failed: ``link`` and ``fsync directory`` are told apart, since their refusal on principle makes the whole file
-    system unfit (UnsupportedStoreError); any other text only goes into the message. ``transient`` where the same call may succeed later.
+    ``doing`` is the step that failed: ``link`` and ``fsync directory`` are told apart, since their refusal on
+    principle makes the whole file system unfit (UnsupportedStoreError); any other text only goes into the
+    message. ``transient`` where the same call may succeed later.
     """
     number = error.errno or 0
     # Own temporary file, same directory: EPERM can only mean that this file system has no hard links.

@@ -1,9 +1,9 @@
 """Whether a store keeps the promise that everything stands on: trying it out, with objects that are no part of a log.
 
-Stores that ignore ``If-None-Match``, or check it before they write instead of while they write, look fine until two
-writers meet; then commits are lost. So a store is tried before a process writes to a root for the first time
-(:func:`ensure_fit`), more thoroughly when a log is made (:func:`require_fit`), and for people by ``doctor``
-(:func:`probe_store`). Readers never try anything: they need only read rights.
+Stores that ignore ``If-None-Match``, or check it before they write instead of while they write, look fine
+until two writers meet; then commits are lost. So a store is tried before a process writes to a root for the
+first time (:func:`ensure_fit`), more thoroughly when a log is made (:func:`require_fit`), and for people by
+``doctor`` (:func:`probe_store`). Readers never try anything: they need only read rights.
 
 A probe cannot prove that a store is sound; it finds those that do not even try. Probe objects lie below
 ``_txnlog/probe/``, where nothing ever looks, and are deleted.
@@ -35,7 +35,8 @@ class ProbeCheck:
     """The result of one check."""
 
     name: str
-    """``create``, ``one-winner``, ``read-after-write``, ``refused-overwrite``, ``list-after-write`` or ``delete``."""
+    """``create``, ``one-winner``, ``read-after-write``, ``refused-overwrite``, ``list-after-write`` or
+    ``delete``."""
     promise: str
     """The store's promise: a sentence."""
     problem: TxnLogError | None = None

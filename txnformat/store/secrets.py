@@ -1,7 +1,8 @@
 """Secrets in text that others write: causes of errors, and log lines of the libraries beneath the S3 adapter.
 
-botocore logs, at level DEBUG, every header that it sends, the session token among them, and bodies of answers that hand out
-credentials. :func:`guard_loggers` puts a filter on these libraries' loggers; it costs nothing unless a line is logged.
+botocore logs, at level DEBUG, every header that it sends, the session token among them, and bodies of answers
+that hand out credentials. :func:`guard_loggers` puts a filter on these libraries' loggers; it costs nothing
+unless a line is logged.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ GUARDED = (
 """The loggers whose lines are masked, each with all below it."""
 
 REMEMBERED_MAX = 64
-"""Values of options that are searched for; beyond that the oldest are forgotten. Named ones are found without."""
+"""Values of options that are searched for; beyond that the oldest are forgotten. Named ones are found
+without."""
 
 CHARS_MIN = 4
 """Shorter values are not searched for: they are no secrets, and every line has them."""
@@ -84,7 +86,8 @@ def _known() -> list[str]:
     with _lock:
         found = list(_values)
         for credentials in _credentials:
-            # Renewable ones renew themselves when their public properties are read; those are without the underscore.
+            # Renewable ones renew themselves when their public properties are read; those are without the
+            # underscore.
             members = vars(credentials)
             for name in ("access_key", "secret_key", "token"):
                 value = members.get(f"_{name}", members.get(name))

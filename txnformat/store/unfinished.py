@@ -30,7 +30,9 @@ class UnfinishedUpload(NamedTuple):
 
 
 def unfinished_uploads(store: ObjectStore, before_ms: int) -> Sequence[UnfinishedUpload]:
-    """Return the uploads that had begun before a time of the store (of files: that were not written to since). None of a store that cannot tell.
+    """Return the uploads that had begun before a time of the store (of files: that were not written to since).
+
+    None of a store that cannot tell.
 
     Requests: 1 LIST for each 1,000.
     """
@@ -39,7 +41,10 @@ def unfinished_uploads(store: ObjectStore, before_ms: int) -> Sequence[Unfinishe
 
 
 def discard_upload(store: ObjectStore, upload: UnfinishedUpload) -> None:
-    """Give back the space of an upload that :func:`unfinished_uploads` has shown; one that is gone is no error. Requests: 1."""
+    """Give back the space of an upload that :func:`unfinished_uploads` has shown; one that is gone is no error.
+
+    Requests: 1.
+    """
     asked(store, "discard_upload", upload)
 
 

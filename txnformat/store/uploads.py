@@ -1,7 +1,8 @@
 """Streamed uploads: what those of all stores share, and those to a store behind requests.
 
-Nothing is visible before the last request. Behind requests an upload is one conditional PUT while it is small, and parts above that; the stores differ in how
-a part is sent, and in the request that makes the parts an object.
+Nothing is visible before the last request. Behind requests an upload is one conditional PUT while it is
+small, and parts above that; the stores differ in how a part is sent, and in the request that makes the parts
+an object.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ __all__ = [
 ]
 
 PART_BYTES = 16 * 1024 * 1024
-"""Size of a part, and the largest object that goes up in one PUT (inclusive). 10,000 parts are S3's limit: 156 GiB."""
+"""Size of a part, and the largest object that goes up in one PUT (inclusive). 10,000 parts are S3's limit:
+156 GiB."""
 
 PARTS_IN_FLIGHT_MAX = 3
 """Bounds the memory of an upload: so many parts, and the one that is being filled."""
@@ -40,7 +42,8 @@ CLOSE_ATTEMPTS_MAX = 6
 class Writer(ABC):
     """Base of streamed uploads (:class:`~txnformat.store.base.ObjectWriter`): leaving ``with`` ends them.
 
-    ``close`` after ``close`` does nothing; everything else after the end raises StorageError, except ``abort``.
+    ``close`` after ``close`` does nothing; everything else after the end raises StorageError, except
+    ``abort``.
     """
 
     @abstractmethod
@@ -70,7 +73,8 @@ class Writer(ABC):
 class HeldWriter(Writer):
     """Keeps in memory what is written.
 
-    ``begin``: opens the upload that takes over when it is more than ``bytes_max``; by default everything is kept.
+    ``begin``: opens the upload that takes over when it is more than ``bytes_max``; by default everything is
+    kept.
     """
 
     def __init__(self, begin: Callable[[], ObjectWriter] | None = None, bytes_max: int = 0) -> None:
@@ -181,7 +185,10 @@ class PartedWriter(Writer, Generic[StoreT]):
         return view.nbytes
 
     def close(self) -> None:
-        """Make the object visible and durable. Requests: 1 of a small one; else 1 for the last part, and those of the store's own end."""
+        """Make the object visible and durable.
+
+        Requests: 1 of a small one; else 1 for the last part, and those of the store's own end.
+        """
         if self._closed:
             return
         if self._ended:

@@ -32,7 +32,8 @@ def check_files(
 ) -> Generator[Record]:
     """Yield the findings about each file, in order.
 
-    ``sizes``: of all objects, by key. ``deep``: the files are decoded, in another process if one can open the store.
+    ``sizes``: of all objects, by key. ``deep``: the files are decoded, in another process if one can open the
+    store.
     """
     open_store = _way_to_store(store, clock) if deep and asked else None
     if open_store is not None:

@@ -1,4 +1,7 @@
-"""The store's answer for an object, compared with the entry that names it; bundles, with the entries whose bytes they repeat; the hint, with the snapshots that entries name. Pure."""
+"""The store's answer for an object, compared with the entry that names it; bundles, with the entries whose bytes they repeat; the hint, with the snapshots that entries name.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -82,8 +85,8 @@ def check_bundle(
 ) -> bool:
     """Check one bundle; return whether it holds what it should.
 
-    ``hashes``: sha256 of each entry as the chain has it. Bundles are to come newest first: what a bundle says of deleted entries
-    is checked against the one after it, and put in here for the one before it.
+    ``hashes``: sha256 of each entry as the chain has it. Bundles are to come newest first: what a bundle says
+    of deleted entries is checked against the one after it, and put in here for the one before it.
     """
     if data is None:
         return False  # deleted meanwhile; it is not needed
@@ -142,7 +145,10 @@ def check_payloads(
     hashes: dict[int, str],
     fetch: Callable[[Sequence[str]], Iterable[bytes | StorageError | None]],
 ) -> None:
-    """Check the listed payload bundles of entries up to ``last`` (inclusive). ``hashes``: sha256 of each head as the chain has it."""
+    """Check the listed payload bundles of entries up to ``last`` (inclusive).
+
+    ``hashes``: sha256 of each head as the chain has it.
+    """
     found = {key: entries for key in sorted(listed) if (entries := keys.parse_payloads_key(key)) is not None}
     wanted = [key for key, entries in found.items() if entries[1] <= last]
     for key, data in zip(wanted, fetch(wanted), strict=True):
@@ -185,7 +191,10 @@ def _check_payloads(
 def check_hint(
     record: Record, data: bytes | StorageError | None, checkpoints: Sequence[Checkpoint], *, is_known: bool
 ) -> None:
-    """Compare the hint with the snapshots that entries name. ``is_known``: the fold has come to the end, so these are all."""
+    """Compare the hint with the snapshots that entries name.
+
+    ``is_known``: the fold has come to the end, so these are all.
+    """
     if isinstance(data, StorageError):
         record.add_error(ProblemKind.UNREADABLE, keys.LATEST_KEY, data)
     elif data is None:

@@ -1,9 +1,9 @@
 """The chain checked from its bytes: links, fold, invariants, snapshots. Pure; bytes come in as arguments.
 
-Entries are fed in order. While all is well they are folded from the empty state. After a missing or unreadable entry,
-or one that is not what the next one follows, the state is unknown: the next entries are decoded and their links
-checked, and the fold begins again from the next snapshot that an entry names. The same way begins a log whose oldest
-entries are deleted.
+Entries are fed in order. While all is well they are folded from the empty state. After a missing or
+unreadable entry, or one that is not what the next one follows, the state is unknown: the next entries are
+decoded and their links checked, and the fold begins again from the next snapshot that an entry names. The
+same way begins a log whose oldest entries are deleted.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ class _Mismatch:
 class ChainCheck:
     """Checks the entries of a log one after another.
 
-    ``record``: where problems go. ``empty``: the state before entry 0, to begin with; None to begin with a snapshot.
-    ``candidates``: entries of which there are snapshots: digests are kept of the states after them. ``fetch``: returns the bytes
-    of a snapshot, None when it is missing, or why it could not be read.
+    ``record``: where problems go. ``empty``: the state before entry 0, to begin with; None to begin with a
+    snapshot. ``candidates``: entries of which there are snapshots: digests are kept of the states after them.
+    ``fetch``: returns the bytes of a snapshot, None when it is missing, or why it could not be read.
     """
 
     def __init__(self, record: Record, empty: LogState | None, candidates: set[int], fetch: Fetch) -> None:
@@ -286,7 +286,8 @@ class ChainCheck:
     def _load(self, named: ObjectRecord) -> bool:
         """Read a spill whose entry was not seen: nothing else says what is in it.
 
-        One that is gone is no problem yet: a later spill or seal may have taken it in, and a vacuum deleted it. Once the newest state is known, all spills are looked at.
+        One that is gone is no problem yet: a later spill or seal may have taken it in, and a vacuum deleted
+        it. Once the newest state is known, all spills are looked at.
         """
         answer = self._fetch(named.key)
         if answer is None:

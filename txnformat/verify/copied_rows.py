@@ -45,7 +45,9 @@ def check_copied(
     copies: Sequence[Copied],
     schema: pa.Schema,
 ) -> None:
-    """Note batches of the file at ``key``, which ``reader`` reads, whose rows differ from those in their entries. Entries that are gone, or damaged, tell nothing.
+    """Note batches of the file at ``key``, which ``reader`` reads, whose rows differ from those in their entries.
+
+    Entries that are gone, or damaged, tell nothing.
 
     Requests: 1 GET for each entry that the process has not just seen.
     """

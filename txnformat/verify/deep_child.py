@@ -1,7 +1,8 @@
 """The process in which ``verify(deep=True)`` decodes data files: what a file does to a decoder, it does to this one only.
 
-``txnformat.verify.deep_files`` starts it and reads its answers. Requests are pickles, which the parent makes; answers are JSON, which cannot make
-the parent run anything. A thread reads requests for as long as there are any, so the end of the parent ends this process at once.
+``txnformat.verify.deep_files`` starts it and reads its answers. Requests are pickles, which the parent makes;
+answers are JSON, which cannot make the parent run anything. A thread reads requests for as long as there are
+any, so the end of the parent ends this process at once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Data files checked in another process: one that ends its decoder is a finding, and the check goes on.
 
-One process for all files, which holds several at a time. If it ends, the next one gets those that it held one by one; a file is at fault if it ends a
-process that was given nothing else. It is started as a command, not by multiprocessing, which would import
-the caller's main module again: so it works in notebooks, under spark-submit and from ``python -c``.
+One process for all files, which holds several at a time. If it ends, the next one gets those that it held one
+by one; a file is at fault if it ends a process that was given nothing else. It is started as a command, not
+by multiprocessing, which would import the caller's main module again: so it works in notebooks, under
+spark-submit and from ``python -c``.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ def check_apart(
 
     Close the iterator: that ends the process.
 
-    ``open_store``: opens the store there; it is pickled, and goes through a pipe: other users see neither it nor its credentials.
-    Raises NoProcessError: before anything was yielded.
+    ``open_store``: opens the store there; it is pickled, and goes through a pipe: other users see neither it
+    nor its credentials. Raises NoProcessError: before anything was yielded.
     """
     checks = _Checks(open_store, files, program, limits or Limits())
     try:

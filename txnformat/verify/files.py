@@ -94,11 +94,12 @@ def check_file(
 ) -> Record:
     """Return the findings about one segment file.
 
-    ``sizes``: bytes of every object that there is. ``schema``: what the file must hold; None when nothing says it. ``deep``: read
-    it all: its hash, every chunk's checksum, every record.
+    ``sizes``: bytes of every object that there is. ``schema``: what the file must hold; None when nothing
+    says it. ``deep``: read it all: its hash, every chunk's checksum, every record.
 
-    Requests: 1 HEAD of a file that was not listed, 1 ranged GET for the footer; with ``deep`` 1 GET of the whole file instead,
-    or, above 64 MiB, the whole file twice in ranged GETs: decoded first, then hashed, unless it cannot be decoded.
+    Requests: 1 HEAD of a file that was not listed, 1 ranged GET for the footer; with ``deep`` 1 GET of the
+    whole file instead, or, above 64 MiB, the whole file twice in ranged GETs: decoded first, then hashed,
+    unless it cannot be decoded.
     """
     record = Record()
     file = use.record
@@ -133,7 +134,8 @@ def check_file(
 def size_of_unlisted(record: Record, store: ObjectStore, key: str, gone: str, hint: str) -> int | None:
     """Return the bytes of an object that no listing had, or note why there are none: it is gone, or cannot be read.
 
-    A listing passes over what the store would not read, such as a symbolic link: that is no loss, and nothing to restore.
+    A listing passes over what the store would not read, such as a symbolic link: that is no loss, and nothing
+    to restore.
     """
     try:
         found = store.head(key)

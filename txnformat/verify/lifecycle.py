@@ -1,7 +1,8 @@
 """Trims and compactions compared with the segments that earlier entries sealed. Pure.
 
-A trim says how much it removed, and which entry committed the newest of it; a compaction, how much it replaced and what came in its place. The fold cannot
-tell whether that is true, because it reads no segments; verification does.
+A trim says how much it removed, and which entry committed the newest of it; a compaction, how much it
+replaced and what came in its place. The fold cannot tell whether that is true, because it reads no segments;
+verification does.
 """
 
 from __future__ import annotations
@@ -157,7 +158,8 @@ class LifecycleCheck:
     def _is_known(self, key: TopicPartition, parts: Sequence[_Sealed], wanted: OffsetRange) -> bool:
         """Return whether parts are all that there were at some offsets: if some are missing, entries that were not seen have not sealed them.
 
-        A compaction of older offsets may be seen where the seal of newer ones is not, so a part may be missing between others.
+        A compaction of older offsets may be seen where the seal of newer ones is not, so a part may be
+        missing between others.
         """
         sealed_end = 0 if self._anchor is None else self._anchor.partition(key).sealed_end
         covered = wanted.start
@@ -204,7 +206,8 @@ class LifecycleCheck:
 BOUND: np.dtype[Any] = np.dtype(
     [("base_offset", "<i8"), ("records", "<i8"), ("commit_entry", "<i8"), ("least_entry", "<i8")]
 )
-"""A batch, or the offsets of a run, with the largest commit entry, and the largest that is sure to be of any part of it."""
+"""A batch, or the offsets of a run, with the largest commit entry, and the largest that is sure to be of any
+part of it."""
 
 
 def _bounds(index: SegmentIndex, partition: int) -> Rows:

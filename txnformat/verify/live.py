@@ -1,6 +1,7 @@
 """Live objects: those that a state leads to, by itself, by its segment lists, its spills and the sidecars of its segments.
 
-Everything else that an entry named once may be deleted, when it was born below the vacuum's floor (:mod:`txnformat.admin.vacuum`).
+Everything else that an entry named once may be deleted, when it was born below the vacuum's floor
+(:mod:`txnformat.admin.vacuum`).
 """
 
 from __future__ import annotations
@@ -31,14 +32,18 @@ __all__ = ["Live", "live_objects"]
 
 
 class Live:
-    """The keys of what a state leads to, as far as it was shown: lists first, then the ``.index`` of each segment. Pure."""
+    """The keys of what a state leads to, as far as it was shown: lists first, then the ``.index`` of each segment.
+
+    Pure.
+    """
 
     def __init__(self, state: LogState) -> None:
         self.lists = state.segment_lists
         self.keys = set(_named_by(state))
         self._state = state
         self._ranges: dict[str, dict[int, list[OffsetRange]]] = {}
-        """The live offsets, by the key of an ``.index`` and partition. Others of a ``.runs`` may have been replaced."""
+        """The live offsets, by the key of an ``.index`` and partition. Others of a ``.runs`` may have been
+        replaced."""
         self.listed(_unlisted(state))
 
     def may_be_gone(self, key: str) -> bool:
@@ -115,8 +120,9 @@ def live_objects(requests: Requests, state: LogState, add: Callable[[str], objec
 
     Raises CorruptDataError and StorageError about the first object that cannot be read.
 
-    Requests: 1 GET for each object of its segment lists and each spill, and for the ``.index`` of each segment that is live. Memory: one leaf of a list, and one part of
-    the segments (:class:`~txnformat.verify.spool.Spool`).
+    Requests: 1 GET for each object of its segment lists and each spill, and for the ``.index`` of each
+    segment that is live. Memory: one leaf of a list, and one part of the segments
+    (:class:`~txnformat.verify.spool.Spool`).
     """
     for key in _named_by(state):
         add(key)

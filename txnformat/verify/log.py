@@ -1,12 +1,12 @@
 """Verification: everything that can be derived again from a log's objects is, and all that differs is told.
 
-Nothing here trusts the hint, a cache or this process's view: format.json, entries, snapshots, batch tables and files
-are read from the store. Damage is an answer, never an exception; only a store that cannot even be listed raises. The
-order of the first requests makes it right beside running writers: what an entry names was there before the entry, so
-objects are listed after entries.
+Nothing here trusts the hint, a cache or this process's view: format.json, entries, snapshots, batch tables
+and files are read from the store. Damage is an answer, never an exception; only a store that cannot even be
+listed raises. The order of the first requests makes it right beside running writers: what an entry names was
+there before the entry, so objects are listed after entries.
 
-Every entry's own checksum is derived again; it alone vouches for the newest one. An entry of an older writer has none: if
-it is the newest, a change of it that still decodes and fits shows only once a next one is there.
+Every entry's own checksum is derived again; it alone vouches for the newest one. An entry of an older writer
+has none: if it is the newest, a change of it that still decodes and fits shows only once a next one is there.
 """
 
 from __future__ import annotations
@@ -75,15 +75,16 @@ def verify_log(
 ) -> VerifyReport:
     """Check a log from its objects alone; needs only read rights, and writers may go on.
 
-    ``store``: where the log is; it need not be possible to open it. ``deep``: also read every data file: its hash, the checksums
-    of its chunks, its records. Where the store can be opened again, by a path or a URL, files are decoded in another process,
-    which a file may end without ending this one; a ``memory://`` store, one with parts of this process, and one with a clock of
-    its own are read here. ``progress``: called with a VerifyProgress, on the calling thread. Raises NotFoundError: kind
-    ``no-log``: there is neither format.json nor any entry; StorageError: the store cannot be listed.
+    ``store``: where the log is; it need not be possible to open it. ``deep``: also read every data file: its
+    hash, the checksums of its chunks, its records. Where the store can be opened again, by a path or a URL,
+    files are decoded in another process, which a file may end without ending this one; a ``memory://`` store,
+    one with parts of this process, and one with a clock of its own are read here. ``progress``: called with a
+    VerifyProgress, on the calling thread. Raises NotFoundError: kind ``no-log``: there is neither format.json
+    nor any entry; StorageError: the store cannot be listed.
 
-    Requests: 3 LISTs (of 1,000 objects each on cloud stores), 1 GET per entry and for the slot after the last, 1 per bundle,
-    snapshot, batch table and sidecar, 1 ranged GET per segment file, 1 HEAD for each that is in no listing; with ``deep`` all
-    bytes of every file.
+    Requests: 3 LISTs (of 1,000 objects each on cloud stores), 1 GET per entry and for the slot after the
+    last, 1 per bundle, snapshot, batch table and sidecar, 1 ranged GET per segment file, 1 HEAD for each that
+    is in no listing; with ``deep`` all bytes of every file.
     """
     check_flags(deep=deep)
     check_callable(progress, "progress")

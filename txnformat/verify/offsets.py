@@ -1,10 +1,10 @@
 """Offsets, last stable offset and abort index derived once more, from the operations alone. Pure.
 
 The fold walks entry by entry and keeps what is open. This looks at whole histories instead: every piece of a
-partition and every transaction as an interval from its first record to its marker. Offsets must tile; the last
-stable offset is where the first interval without an end begins; an aborted transaction's last stable offset is the
-smallest beginning of those intervals that its marker lies in. Nothing is shared with the fold, so that a defect of one is
-seen by the other.
+partition and every transaction as an interval from its first record to its marker. Offsets must tile; the
+last stable offset is where the first interval without an end begins; an aborted transaction's last stable
+offset is the smallest beginning of those intervals that its marker lies in. Nothing is shared with the fold,
+so that a defect of one is seen by the other.
 """
 
 from __future__ import annotations
@@ -146,7 +146,8 @@ def _compare(track: _Track, partition: PartitionState) -> Iterator[tuple[bool, s
     stable = min(undecided.values(), default=position)
     if partition.last_stable_offset != max(stable, partition.log_start):
         yield False, "the last stable offset differs", stable, partition.last_stable_offset
-    # The state has the entries whose marker is above the spilled end; those of the track begin with its first.
+    # The state has the entries whose marker is above the spilled end; those of the track begin with its
+    # first.
     in_state = partition.aborted_transactions - len(partition.aborted)
     expected = _abort_index(track)[max(0, in_state - track.aborted_before) :]
     got = [tuple(row) for row in partition.aborted.since(max(0, track.aborted_before - in_state)).tolist()]

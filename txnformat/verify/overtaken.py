@@ -20,7 +20,8 @@ def without_overtaken(
 ) -> tuple[VerifyProblem, ...]:
     """Return the problems, each once, without objects that are missing because they were removed after ``state``, which the log was compared with.
 
-    ``state``: None if the log has none. Requests: none if no object is missing; else 1 GET for each entry since, and if there is one those of :func:`~txnformat.verify.live.live_objects`.
+    ``state``: None if the log has none. Requests: none if no object is missing; else 1 GET for each entry
+    since, and if there is one those of :func:`~txnformat.verify.live.live_objects`.
     """
     found = tuple(dict.fromkeys(problems))
     if state is None or not any(_may_be_gone(one) for one in found):

@@ -1,4 +1,7 @@
-"""Objects that entries name: files, batch tables, and which row groups of which file hold which batches. Pure."""
+"""Objects that entries name: files, batch tables, and which row groups of which file hold which batches.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -136,7 +139,10 @@ class References:
     def sealed_batches(
         self, use: SegmentUse, index: SegmentIndex, copies: Sequence[tuple[int, Copied]] = ()
     ) -> None:
-        """Take in what the ``.index`` or ``.runs`` of a segment names. ``copies``: with the number of the file that has each."""
+        """Take in what the ``.index`` or ``.runs`` of a segment names.
+
+        ``copies``: with the number of the file that has each.
+        """
         for number, one in copies:
             self._file(index.files[number], use.record.topic_id, use.entry).copies.append(one)
         if index.is_compacted:
@@ -154,7 +160,9 @@ class References:
             file.batches.add(_Batch(group, count, records))
 
     def add_state(self, snapshot: LogState, whole: LogState) -> None:
-        """Take in what a snapshot names: it stands for entries that are not there any more. Call it after all entries.
+        """Take in what a snapshot names: it stands for entries that are not there any more.
+
+        Call it after all entries.
 
         ``whole``: the same state with what its spills hold.
         """

@@ -56,7 +56,8 @@ class ProblemKind(StrEnum):
     SIDECAR_DIFFERS = "sidecar-differs"
     """A sidecar of a sealed segment is not what the entries before the seal give."""
     READER_ENDED = "reader-ended"
-    """A data file ended the process that decodes it, or took more memory or time than it may. Found with ``deep``."""
+    """A data file ended the process that decodes it, or took more memory or time than it may. Found with
+    ``deep``."""
     INVALID_TEXT = "invalid-text"
     """A data file holds text that is not UTF-8: an older version let it in. Found with ``deep``."""
     CONFLICTING_REFERENCE = "conflicting-reference"

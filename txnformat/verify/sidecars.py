@@ -1,8 +1,8 @@
 """Sidecars of sealed segments compared with what the entries before the seal say. Pure.
 
-The required content of a segment is written down from the state before its seal: the extents of the offsets, the markers that are in it or end its
-transactions, the abort index. From that all three sidecars are derived again, and have to agree
-row by row, ``.txnindex`` byte by byte.
+The required content of a segment is written down from the state before its seal: the extents of the offsets,
+the markers that are in it or end its transactions, the abort index. From that all three sidecars are derived
+again, and have to agree row by row, ``.txnindex`` byte by byte.
 """
 
 from __future__ import annotations
@@ -105,7 +105,10 @@ def moved_by(entry: CommitEntry) -> set[TopicPartition]:
 
 
 def expected_spills(before: LogState, entry: CommitEntry) -> dict[str, Spilled]:
-    """Return what the spills of ``entry`` must hold, by key. ``before``: the state before, with all that was spilled."""
+    """Return what the spills of ``entry`` must hold, by key.
+
+    ``before``: the state before, with all that was spilled.
+    """
     return {
         op.table.key: spilled_from(
             before,
@@ -211,8 +214,9 @@ def check_index(
 ) -> SegmentIndex | None:
     """Return what an ``.index`` holds, compared with what it must hold; None when it cannot be decoded.
 
-    ``expected``: None when nothing says it: the entries are deleted. ``tables``: rows of the batch tables that could be read, by
-    key. ``copies`` gets the batches that the seal has taken from entries, with the number of the file that has each.
+    ``expected``: None when nothing says it: the entries are deleted. ``tables``: rows of the batch tables
+    that could be read, by key. ``copies`` gets the batches that the seal has taken from entries, with the
+    number of the file that has each.
     """
     index = decoded(record, named, data, RESTORE, lambda data: decode_index(data, named))
     if (

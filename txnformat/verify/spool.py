@@ -1,7 +1,8 @@
 """Rows by key, more than fit in memory: they come back in parts, and all rows of a key are in one part.
 
-Up to a size they stay in memory, and are one part. Beyond it they go into a temporary file, divided into parts by a hash of the key and compressed. The file has no
-name, so nothing is left of it when the process ends.
+Up to a size they stay in memory, and are one part. Beyond it they go into a temporary file, divided into
+parts by a hash of the key and compressed. The file has no name, so nothing is left of it when the process
+ends.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ Row = list[Any]
 
 
 class Spool:
-    """Rows whose first value is their key, a text; the others are integers and texts. First all are added, then the parts are read.
+    """Rows whose first value is their key, a text; the others are integers and texts.
 
-    Memory: MEMORY_BYTES while rows are added, and those of one part while they are read. All methods but ``close`` raise StorageError when the
-    temporary directory cannot hold the rows.
+    First all are added, then the parts are read.
+
+    Memory: MEMORY_BYTES while rows are added, and those of one part while they are read. All methods but
+    ``close`` raise StorageError when the temporary directory cannot hold the rows.
     """
 
     def __init__(self, memory_bytes: int | None = None) -> None:

@@ -18,7 +18,8 @@ def count_unnamed(
 ) -> None:
     """Note what no entry names, by kind.
 
-    ``sizes``: of all objects, by key. ``named``: keys that entries name. ``vacuumed``: those of them that a vacuum has deleted. ``boundary``: entries below it are deleted, or may be.
+    ``sizes``: of all objects, by key. ``named``: keys that entries name. ``vacuumed``: those of them that a
+    vacuum has deleted. ``boundary``: entries below it are deleted, or may be.
     """
     unnamed = {key: size for key, size in sizes.items() if key not in named}
     ours = {key for key in unnamed if named_after(key) is not None}

@@ -1,7 +1,7 @@
 """The actions of a Delta log, declared, and a version as lines of JSON. Pure.
 
-Names of fields are those of Delta's protocol. Actions and fields that txnlog does not write are ignored when a version is read: :mod:`~txnformat.views.delta_table`
-refuses versions that others have written.
+Names of fields are those of Delta's protocol. Actions and fields that txnlog does not write are ignored when
+a version is read: :mod:`~txnformat.views.delta_table` refuses versions that others have written.
 """
 
 from __future__ import annotations

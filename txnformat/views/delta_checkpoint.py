@@ -1,4 +1,7 @@
-"""The checkpoint of a Delta table: all of it as one Parquet file, so that readers need no older version. Pure."""
+"""The checkpoint of a Delta table: all of it as one Parquet file, so that readers need no older version.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +116,10 @@ def encode_hint(table: DeltaTable, size: int) -> bytes:
 
 
 def decode_checkpoint(data: bytes, key: str, version: int, topic_id: str) -> DeltaTable:
-    """Return the table that a checkpoint holds, also one that another engine wrote. Raises CorruptDataError of kind ``corrupt-view``."""
+    """Return the table that a checkpoint holds, also one that another engine wrote.
+
+    Raises CorruptDataError of kind ``corrupt-view``.
+    """
     try:
         file = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True)
         names = [name for name in _SCHEMA.names if name in file.schema_arrow.names]

@@ -1,6 +1,9 @@
-"""The Delta log of a topic in the store: read it, create its next version, write checkpoints, remove old versions. Steps without IO of their own.
+"""The Delta log of a topic in the store: read it, create its next version, write checkpoints, remove old versions.
 
-A version is created once, by one conditional request. It is read back only if the answer is not a plain success.
+Steps without IO of their own.
+
+A version is created once, by one conditional request. It is read back only if the answer is not a plain
+success.
 """
 
 from __future__ import annotations
@@ -40,14 +43,17 @@ class Found(NamedTuple):
     foreign: int | None = None
     """The first version that another program wrote, of those that were read; None: there is none."""
     undecoded: CorruptDataError | None = None
-    """About the first version that cannot be decoded, so that the table lacks what it says; None: there is none."""
+    """About the first version that cannot be decoded, so that the table lacks what it says; None: there is
+    none."""
 
 
 def follow_table(known: DeltaTable, directory: str, topic_id: str, *, strict: bool = True) -> Steps[Found]:
     """Return a table as it is now. ``known``: as this process saw it last; ``DeltaTable()`` at first.
 
-    ``strict``: raise about a version that another program wrote, ConflictError of kind ``view-changed``; False: take it as it is, and pass over what cannot be decoded.
-    Raises CorruptDataError of kind ``corrupt-view``. Requests: 1 LIST, and 1 GET for each version that is new since the known one or the last checkpoint.
+    ``strict``: raise about a version that another program wrote, ConflictError of kind ``view-changed``;
+    False: take it as it is, and pass over what cannot be decoded. Raises CorruptDataError of kind
+    ``corrupt-view``. Requests: 1 LIST, and 1 GET for each version that is new since the known one or the last
+    checkpoint.
     """
     prefix = keys.delta_prefix(directory)
     after = None if known.version < 0 else keys.delta_version_key(directory, known.version)
@@ -122,13 +128,18 @@ def _changed(directory: str, topic_id: str, got: str, version: int) -> ConflictE
 
 
 def create_version(directory: str, version: int, lines: Sequence[Line]) -> Steps[bool]:
-    """Create a version of a table; return False if another process was faster. Requests: 1 conditional PUT."""
+    """Create a version of a table; return False if another process was faster.
+
+    Requests: 1 conditional PUT.
+    """
     data = encode_version(lines)
     return (yield from create_once(keys.delta_version_key(directory, version), data)) == data
 
 
 def create_once(key: str, data: bytes) -> Steps[bytes]:
-    """Create an object if there is none, and return what is there then. Requests: 1 conditional PUT; more if the answer is unclear.
+    """Create an object if there is none, and return what is there then.
+
+    Requests: 1 conditional PUT; more if the answer is unclear.
 
     Raises StorageError: the store refuses it, or nothing says what became of it.
     """
@@ -175,7 +186,8 @@ def write_checkpoint(directory: str, topic_id: str, table: DeltaTable) -> Steps[
 def old_keys(directory: str, before_ms: int) -> Steps[list[str]]:
     """Return the objects of versions that no reader needs: those below the newest checkpoint that was made before a time.
 
-    Versions from that one on can be read. Ascending: versions first, then checkpoints. Requests: 1 LIST, 1 GET for each checkpoint from the newest on, until one is old enough.
+    Versions from that one on can be read. Ascending: versions first, then checkpoints. Requests: 1 LIST, 1
+    GET for each checkpoint from the newest on, until one is old enough.
     """
     names = yield from _names(keys.delta_prefix(directory), None)
     checkpoints = sorted((name.version for name in names if name.is_checkpoint), reverse=True)

@@ -1,4 +1,7 @@
-"""A Delta table as a value: what its versions come to, and the version that makes it show another entry. Pure."""
+"""A Delta table as a value: what its versions come to, and the version that makes it show another entry.
+
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Schemas of topics as Delta writes them: the schema string, and the table features that a reader needs for it. Pure."""
+"""Schemas of topics as Delta writes them: the schema string, and the table features that a reader needs for it.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,8 @@ class DeltaSchema(NamedTuple):
 def delta_schema(schema: pa.Schema, topic: str) -> DeltaSchema:
     """Return the columns of a topic (canonical types) for Delta.
 
-    Raises InvalidInputError of kind ``unsupported-view-schema``: every column whose type or name Delta does not have.
+    Raises InvalidInputError of kind ``unsupported-view-schema``: every column whose type or name Delta does
+    not have.
     """
     problems = [problem for field in schema for problem in _problems(field.type, field.name, field.name)]
     if problems:

@@ -1,7 +1,10 @@
-"""The Iceberg table of a topic in the store: read it, create its next version, let the hint name it, remove old versions. Steps without IO of their own.
+"""The Iceberg table of a topic in the store: read it, create its next version, let the hint name it, remove old versions.
 
-A version exists once its metadata file does, which one conditional request creates. Manifests come before; their names have the hash of their bytes, so those of a publisher
-that loses a version are never another one's.
+Steps without IO of their own.
+
+A version exists once its metadata file does, which one conditional request creates. Manifests come before;
+their names have the hash of their bytes, so those of a publisher that loses a version are never another
+one's.
 """
 
 from __future__ import annotations
@@ -28,7 +31,8 @@ class IcebergFound(NamedTuple):
 
     table: IcebergTable
     problem: ConflictError | CorruptDataError | None = None
-    """Why the newest version is not one that txnlog published, or cannot be read; the table then has its number, and its files if they can be read."""
+    """Why the newest version is not one that txnlog published, or cannot be read; the table then has its
+    number, and its files if they can be read."""
 
 
 def follow_iceberg(
@@ -36,8 +40,10 @@ def follow_iceberg(
 ) -> Steps[IcebergFound]:
     """Return a table as it is now. ``known``: as this process saw it last; ``IcebergTable()`` at first.
 
-    ``strict``: raise about a newest version that another program wrote, ConflictError of kind ``view-changed``, and about one that cannot be decoded, CorruptDataError of kind ``corrupt-view``.
-    Requests: 1 LIST for each 1,000 versions; if there is a new one 1 GET for it, 1 for its manifest list, and 1 for each manifest that is not known.
+    ``strict``: raise about a newest version that another program wrote, ConflictError of kind
+    ``view-changed``, and about one that cannot be decoded, CorruptDataError of kind ``corrupt-view``.
+    Requests: 1 LIST for each 1,000 versions; if there is a new one 1 GET for it, 1 for its manifest list, and
+    1 for each manifest that is not known.
     """
     found = yield from list_keys(f"{keys.iceberg_prefix(directory)}v")
     names = [name for key in found if (name := keys.iceberg_name(key)) is not None]
@@ -109,7 +115,10 @@ def _changed(key: str, topic_id: str, got: str) -> ConflictError:
 
 
 def create_iceberg(directory: str, version: IcebergVersion) -> Steps[bool]:
-    """Create a version of a table; return False if another process was faster. Requests: 1 conditional PUT, and 1 for each manifest and manifest list."""
+    """Create a version of a table; return False if another process was faster.
+
+    Requests: 1 conditional PUT, and 1 for each manifest and manifest list.
+    """
     for key, data in version.objects:
         if (yield from create_once(key, data)) != data:
             raise corrupt_view(key, "other bytes under a name with the hash of the bytes")
@@ -118,7 +127,10 @@ def create_iceberg(directory: str, version: IcebergVersion) -> Steps[bool]:
 
 
 def write_hint(directory: str, table: IcebergTable, *, is_new: bool) -> Steps[IcebergTable]:
-    """Let the hint name a version. ``is_new``: this process has just made it; else the hint is looked at first, and not set back from a later version.
+    """Let the hint name a version.
+
+    ``is_new``: this process has just made it; else the hint is looked at first, and not set back from a later
+    version.
 
     Requests: 1 PUT; if the version is not new 1 GET, and 1 more if the hint names a later one.
     """
@@ -137,7 +149,8 @@ def write_hint(directory: str, table: IcebergTable, *, is_new: bool) -> Steps[Ic
 def old_iceberg_keys(directory: str, topic_id: str, before_ms: int) -> Steps[list[str]]:
     """Return the objects that only readers of old versions need: of versions below the newest one that was made before a time.
 
-    Versions from that one on can be read. Metadata files come first, ascending. Requests: 1 LIST for each 1,000 objects, 2 GETs.
+    Versions from that one on can be read. Metadata files come first, ascending. Requests: 1 LIST for each
+    1,000 objects, 2 GETs.
     """
     found = yield from list_keys(keys.iceberg_prefix(directory))
     names = {key: name for key in found if (name := keys.iceberg_name(key)) is not None}

@@ -1,7 +1,8 @@
 """Manifests and manifest lists of an Iceberg table as bytes: Avro, by pyiceberg, in memory. Pure.
 
-Only files, their sizes and their numbers of records are in them: bounds of columns would outlive erased records. Keys of both end with a hash of their bytes.
-pyiceberg's decoder is native code that trusts its input, so it gets only bytes with the hash of their key (:func:`checked`).
+Only files, their sizes and their numbers of records are in them: bounds of columns would outlive erased
+records. Keys of both end with a hash of their bytes. pyiceberg's decoder is native code that trusts its
+input, so it gets only bytes with the hash of their key (:func:`checked`).
 """
 
 from __future__ import annotations
@@ -177,7 +178,10 @@ def digest_of(data: bytes) -> str:
 
 
 def checked(data: bytes, key: str) -> bytes:
-    """Return the bytes of an object whose key ends with their hash. Raises CorruptDataError of kind ``corrupt-view`` about other bytes."""
+    """Return the bytes of an object whose key ends with their hash.
+
+    Raises CorruptDataError of kind ``corrupt-view`` about other bytes.
+    """
     found = digest_of(data)
     if not key.endswith(f"-{found}.avro"):
         raise corrupt_view(key, f"bytes with the hash {found}")
@@ -290,7 +294,10 @@ def _listed(one: Listed) -> ManifestFile:
 
 
 def decode_list(data: bytes, key: str) -> list[Listed]:
-    """Return the manifests of a manifest list; ``data``: :func:`checked`. Raises CorruptDataError of kind ``corrupt-view``."""
+    """Return the manifests of a manifest list; ``data``: :func:`checked`.
+
+    Raises CorruptDataError of kind ``corrupt-view``.
+    """
     try:
         return [
             Listed(

@@ -1,7 +1,7 @@
 """The metadata file of an Iceberg table (format version 2), declared, and as bytes. Pure.
 
-Names of fields are those of Iceberg's specification, with hyphens. Fields that txnlog does not write are ignored when a version is read: :func:`is_ours` tells versions
-that others have written.
+Names of fields are those of Iceberg's specification, with hyphens. Fields that txnlog does not write are
+ignored when a version is read: :func:`is_ours` tells versions that others have written.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ __all__ = [
 ]
 
 VERSION_PROPERTY = "txnlog.version"
-"""Property of a table: the number of its metadata file. A program that copies the properties into another one has a wrong number there."""
+"""Property of a table: the number of its metadata file. A program that copies the properties into another one
+has a wrong number there."""
 NAME_MAPPING = "schema.name-mapping.default"
 """Iceberg's property: which names of columns in files stand for which ids."""
 NOWHERE = "txnlog-read-only://the-table-is-written-by-txnlog-alone"
@@ -42,7 +43,8 @@ _READ_ONLY = {
     "write.data.path": NOWHERE,
     "write.metadata.path": NOWHERE,
 }
-"""Properties of each table: no engine deletes a file, and none has a place for files and metadata of its own."""
+"""Properties of each table: no engine deletes a file, and none has a place for files and metadata of its own.
+"""
 
 
 class Snapshot(Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):

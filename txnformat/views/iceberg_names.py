@@ -1,7 +1,11 @@
-"""Ids of an Iceberg table for a topic whose columns were renamed or dropped: a column's id is its place's, whatever it is called. Pure.
+"""Ids of an Iceberg table for a topic whose columns were renamed or dropped: a column's id is its place's, whatever it is called.
 
-Segment files have no ids, so engines find columns by the name mapping, which has one for all snapshots. A name in it stands for the column that is called so now; else for the only
-place that ever had the name. Where a name gets to stand for another column than in the version before, older snapshots could not be read any more.
+Pure.
+
+Segment files have no ids, so engines find columns by the name mapping, which has one for all snapshots. A
+name in it stands for the column that is called so now; else for the only place that ever had the name. Where
+a name gets to stand for another column than in the version before, older snapshots could not be read any
+more.
 """
 
 from __future__ import annotations
@@ -19,7 +23,8 @@ from txnformat.views.iceberg_types import STORED_IDS, Path, ids_of, mapping_of
 __all__ = ["SCHEMA_PROPERTY", "KnownColumns", "known_columns", "moves_names"]
 
 SCHEMA_PROPERTY = "txnlog.schema"
-"""Property of a table: the version of the topic's schema that it has. A table lacks it whose topic has had no column renamed or dropped."""
+"""Property of a table: the version of the topic's schema that it has. A table lacks it whose topic has had no
+column renamed or dropped."""
 DROPPED_IDS = STORED_IDS + 1_000
 """The first id of columns that were dropped before the table had them."""
 

@@ -1,6 +1,7 @@
 """An Iceberg table as a value, and the version that makes it show another entry. Pure.
 
-A version is a metadata file with one snapshot more, or two: where files were only written together, a snapshot says so, and newer records come with the next one.
+A version is a metadata file with one snapshot more, or two: where files were only written together, a
+snapshot says so, and newer records come with the next one.
 """
 
 from __future__ import annotations
@@ -111,9 +112,12 @@ SCHEMES = {"": "", "file": "file", "s3": "s3", "s3a": "s3"}
 
 
 def location_of(url: str, scheme: str, directory: str, topic: str) -> str:
-    """Return the location of a topic's table, in a root with this URL. ``scheme``: that of its paths; empty: the root's own.
+    """Return the location of a topic's table, in a root with this URL.
 
-    Raises InvalidInputError of kind ``wrong-view-scheme``: other engines cannot reach the root, or not by this scheme.
+    ``scheme``: that of its paths; empty: the root's own.
+
+    Raises InvalidInputError of kind ``wrong-view-scheme``: other engines cannot reach the root, or not by
+    this scheme.
     """
     own, _, path = unescaped(url).partition("://")
     if own not in ("file", "s3") or SCHEMES[scheme] not in ("", own):
@@ -151,8 +155,9 @@ def next_version(
 ) -> IcebergVersion | None:
     """Return the version that makes a table show files at an entry; None: it shows just that.
 
-    ``hold_ms``: how long snapshots and removed files are remembered. ``rebuild``: state everything again, whatever the table has.
-    Raises ConflictError of kind ``view-elsewhere``: the table was published for a root in another place.
+    ``hold_ms``: how long snapshots and removed files are remembered. ``rebuild``: state everything again,
+    whatever the table has. Raises ConflictError of kind ``view-elsewhere``: the table was published for a
+    root in another place.
     """
     known = table.metadata
     base = location.removesuffix(keys.iceberg_location(topic.directory)) + f"{topic.directory}/"

@@ -1,4 +1,7 @@
-"""Schemas of topics as Iceberg has them: ids for columns, and the mapping of names to ids that readers need, since segment files have no ids. Pure."""
+"""Schemas of topics as Iceberg has them: ids for columns, and the mapping of names to ids that readers need, since segment files have no ids.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +35,11 @@ _NAMES: dict[pa.DataType, str] = {
 }
 
 STORED_IDS = 2_000_000_000
-"""The id of the first of the columns that compacted files have behind those of the topic. Iceberg's own begin with 2,147,483,447."""
+"""The id of the first of the columns that compacted files have behind those of the topic. Iceberg's own begin
+with 2,147,483,447."""
 Path = tuple[str, ...]
-"""Names from the outermost column inwards; the parts of lists and maps are ``element``, ``key`` and ``value``."""
+"""Names from the outermost column inwards; the parts of lists and maps are ``element``, ``key`` and
+``value``."""
 
 
 class IcebergSchema(NamedTuple):
@@ -58,9 +63,10 @@ def iceberg_schema(
 ) -> IcebergSchema:
     """Return the columns of a topic (canonical types) for Iceberg.
 
-    ``known``: ids that the table has given already; columns keep theirs, and others get ids above ``last_id``. ``aliases``: further names of columns in older files.
-    ``others``: the mapping of columns that only older files have.
-    Raises InvalidInputError of kind ``unsupported-view-schema``: every column whose type or name Iceberg does not have.
+    ``known``: ids that the table has given already; columns keep theirs, and others get ids above
+    ``last_id``. ``aliases``: further names of columns in older files. ``others``: the mapping of columns that
+    only older files have. Raises InvalidInputError of kind ``unsupported-view-schema``: every column whose
+    type or name Iceberg does not have.
     """
     problems = [problem for field in schema for problem in _problems(field.type, (field.name,))]
     counts = Counter(".".join(path) for field in schema for path in _paths(field.type, (field.name,)))

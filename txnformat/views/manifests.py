@@ -1,4 +1,7 @@
-"""Manifests: which versions of which tables show one entry. Tables that are read at the versions of one manifest join without a torn transaction."""
+"""Manifests: which versions of which tables show one entry.
+
+Tables that are read at the versions of one manifest join without a torn transaction.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,10 @@ class ViewTable(NamedTuple):
 
     @property
     def metadata(self) -> str:
-        """URL of the metadata file that is this version of an Iceberg table. InvalidInputError of kind ``unknown-view-format``: it is a Delta table."""
+        """URL of the metadata file that is this version of an Iceberg table.
+
+        InvalidInputError of kind ``unknown-view-format``: it is a Delta table.
+        """
         if self.snapshot_id is None:
             raise InvalidInputError(
                 f"the table of topic {repr_of(self.topic, 80)} is one of Delta, which has no metadata file",
@@ -76,7 +82,8 @@ class ViewTable(NamedTuple):
 def write_manifest(manifest: Manifest, *, is_likely: bool = False) -> Steps[str]:
     """Write a manifest, unless one at its entry has all of it; return the key. Requests: 1 conditional PUT.
 
-    ``is_likely``: there may well be one, so it is looked for first. Requests: 1 GET, and 1 conditional PUT if there is none.
+    ``is_likely``: there may well be one, so it is looked for first. Requests: 1 GET, and 1 conditional PUT if
+    there is none.
     """
     key = ""
     for number in range(NUMBERS_MAX):
@@ -94,7 +101,10 @@ def write_manifest(manifest: Manifest, *, is_likely: bool = False) -> Steps[str]
 
 
 def newest_manifest(entry: int | None = None, format_: str = "delta") -> Steps[Manifest]:
-    """Return the newest manifest of a format, or the last one of an entry. Raises NotFoundError of kind ``not-published``. Requests: 1 LIST, 1 GET."""
+    """Return the newest manifest of a format, or the last one of an entry.
+
+    Raises NotFoundError of kind ``not-published``. Requests: 1 LIST, 1 GET.
+    """
     if entry is not None:
         whole("entry", entry)
     found = yield from list_keys(keys.manifest_prefix(format_))

@@ -1,6 +1,7 @@
 """The files that show a topic as of an entry, and those that hold other records besides.
 
-A file shows a topic if it is *whole*: each of its records was committed at the entry or before, and is still there. Requests are those of metadata: no data is read.
+A file shows a topic if it is *whole*: each of its records was committed at the entry or before, and is still
+there. Requests are those of metadata: no data is read.
 """
 
 from __future__ import annotations
@@ -102,7 +103,8 @@ class ShownTopic:
     def can_be_written_anew(self, file: ShownFile) -> bool:
         """Return whether a compaction can mend a problem: it can neither move what is not sealed, nor divide what an entry divides.
 
-        A file that is not compacted is left alone where only compacted ones count: that is for the topic's own compactions.
+        A file that is not compacted is left alone where only compacted ones count: that is for the topic's
+        own compactions.
         """
         is_asked_for = file.is_compacted or not self.compacted_only
         return file.is_sealed and file.max_entry <= self.entry and is_asked_for
@@ -153,7 +155,8 @@ def shown_at(
 
     ``compacted_only``: files that are not compacted are problems.
 
-    Raises NotFoundError of kind ``version-trimmed``: records of that entry were removed. Requests: 1 GET for each batch table, spill and sealed segment that is not kept.
+    Raises NotFoundError of kind ``version-trimmed``: records of that entry were removed. Requests: 1 GET for
+    each batch table, spill and sealed segment that is not kept.
     """
     shown = ShownTopic(topic, entry, compacted_only=compacted_only)
     tables: dict[int, Rows] = {}

@@ -1,4 +1,7 @@
-"""Files that a table of a view is to have, and whether they have the same records as the ones before. Pure."""
+"""Files that a table of a view is to have, and whether they have the same records as the ones before.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,8 @@ class Wanted(NamedTuple):
 def is_rearranged(entry: int, records: int, wanted: Collection[Wanted]) -> bool:
     """Return whether all records of a table that shows ``entry`` with so many ``records`` are in the wanted files, with no newer record in the file of an older one.
 
-    The records that were shown at an older entry can only have become fewer: so equal counts are equal records.
+    The records that were shown at an older entry can only have become fewer: so equal counts are equal
+    records.
     """
     if any(one.min_entry <= entry < one.max_entry for one in wanted):
         return False

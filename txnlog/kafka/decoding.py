@@ -1,7 +1,9 @@
-"""Bytes of Kafka's records as values: text, JSON, Avro, Protobuf, also in the wire format of a schema registry. Pure.
+"""Bytes of Kafka's records as values: text, JSON, Avro, Protobuf, also in the wire format of a schema registry.
 
-In that format a 0 byte and the schema's id, 4 bytes, big-endian, come before the data; before Protobuf's data also the indexes of the message in its file. ``schemas`` gives the schema
-of an id.
+Pure.
+
+In that format a 0 byte and the schema's id, 4 bytes, big-endian, come before the data; before Protobuf's data
+also the indexes of the message in its file. ``schemas`` gives the schema of an id.
 """
 
 from __future__ import annotations
@@ -80,7 +82,10 @@ def decode_text(data: bytes) -> str:
 
 
 def decode_json(data: bytes) -> Any:
-    """Return a JSON value; numbers with a point are decimals, so that none is rounded. A registry's head is passed over: JSON never begins with a 0 byte."""
+    """Return a JSON value; numbers with a point are decimals, so that none is rounded.
+
+    A registry's head is passed over: JSON never begins with a 0 byte.
+    """
     try:
         return json.loads(
             data[HEAD:] if data[:1] == b"\0" else data,
@@ -164,7 +169,8 @@ _WRAPPERS = frozenset(
 def proto_value(message: Any) -> Any:
     """Return a message as a dict by the names of its fields.
 
-    Enums are their names (numbers without one stay numbers), timestamps are datetimes, wrappers their values; a field that is a message, or marked optional, is None when it is absent.
+    Enums are their names (numbers without one stay numbers), timestamps are datetimes, wrappers their values;
+    a field that is a message, or marked optional, is None when it is absent.
     """
     kind = message.DESCRIPTOR.full_name
     if kind == "google.protobuf.Timestamp":

@@ -1,8 +1,9 @@
 """Topics of a log into Kafka: records and the positions behind them in one Kafka transaction, so that each record is there once, whatever dies when.
 
-Two systems cannot commit in one step, so the positions that count are in Kafka: in a topic of positions, written in the same transaction as the records. On start an older instance is fenced,
-which ends its transaction; then the positions are read, and the log is read from there. The group in the log follows behind: it is for people and metrics.
-docs/internals/adr/0041 has the table of failures.
+Two systems cannot commit in one step, so the positions that count are in Kafka: in a topic of positions,
+written in the same transaction as the records. On start an older instance is fenced, which ends its
+transaction; then the positions are read, and the log is read from there. The group in the log follows behind:
+it is for people and metrics. docs/internals/adr/0041 has the table of failures.
 """
 
 from __future__ import annotations
@@ -110,31 +111,38 @@ def export_topics(
 ) -> ExportReport:
     """Export topics to Kafka, each committed record exactly once.
 
-    Records are sent in Kafka transactions, each with the positions behind its records. So an export can die at any time: call it again with the same group to continue where it stopped;
-    consumers in Kafka that read committed records see none lost and none doubled. A newer export of the group fences an older one.
+    Records are sent in Kafka transactions, each with the positions behind its records. So an export can die
+    at any time: call it again with the same group to continue where it stopped; consumers in Kafka that read
+    committed records see none lost and none doubled. A newer export of the group fences an older one.
 
     Parameters
     ----------
     kafka
         Addresses of brokers, or properties of librdkafka by name.
     topics
-        Names in the log, or a mapping of them to names in Kafka. Of a topic with the schema "kafka": key, value, headers and timestamp. Of any other: each row as a JSON object, its key columns as the key.
+        Names in the log, or a mapping of them to names in Kafka. Of a topic with the schema "kafka": key,
+        value, headers and timestamp. Of any other: each row as a JSON object, its key columns as the key.
     group
-        Name of the export. Its transactional id in Kafka is ``txnlog-export.<group>``; the group of this name in the log has copies of its positions.
+        Name of the export. Its transactional id in Kafka is ``txnlog-export.<group>``; the group of this name
+        in the log has copies of its positions.
     follow
         Follow the topics. By default the export stops at the ends that the partitions had at the start.
     partitions
-        "same": each record keeps the number of its partition. "key": by the key, as Kafka's Java client would. A mapping: number here to number in Kafka.
+        "same": each record keeps the number of its partition. "key": by the key, as Kafka's Java client
+        would. A mapping: number here to number in Kafka.
     start
-        Where to begin when Kafka has no positions of the export: "earliest" (default of a new one), "latest", or "group": at the copies in the log.
+        Where to begin when Kafka has no positions of the export: "earliest" (default of a new one), "latest",
+        or "group": at the copies in the log.
     on_lost
-        "stop": it is an error if the log has removed records that were not exported yet. "continue": skip to the earliest.
+        "stop": it is an error if the log has removed records that were not exported yet. "continue": skip to
+        the earliest.
     create
         Create topics that Kafka does not have, with as many partitions as here.
     position_topic
         Topic in Kafka that keeps the positions; created if need be. By default ``txnlog-export.<group>``.
     batch_records
-        About how many records a transaction has at most. An export that keeps up puts all records of a transaction of the log into one of Kafka, unless it is larger than this.
+        About how many records a transaction has at most. An export that keeps up puts all records of a
+        transaction of the log into one of Kafka, unless it is larger than this.
     patience_ms
         How long brokers may be gone.
     progress
@@ -150,23 +158,28 @@ def export_topics(
     Raises
     ------
     InvalidInputError
-        Kinds ``invalid-topics``, ``invalid-partitions``, ``invalid-argument``, ``invalid-kafka-settings``, ``partition-without-place``, ``export-without-position``, ``kafka-record-too-large``, ``chunks-in-export``.
+        Kinds ``invalid-topics``, ``invalid-partitions``, ``invalid-argument``, ``invalid-kafka-settings``,
+        ``partition-without-place``, ``export-without-position``, ``kafka-record-too-large``,
+        ``chunks-in-export``.
     NotFoundError
         Kinds ``unknown-topic``, ``unknown-kafka-topic`` (without ``create``).
     OffsetOutOfRangeError
-        Kind ``offset-out-of-range``: a position is below the log start, or beyond the end of a log that was set back.
+        Kind ``offset-out-of-range``: a position is below the log start, or beyond the end of a log that was
+        set back.
     ProducerFencedError
         A newer export of the group has begun.
     ConflictError
         Kind ``export-of-another-log``.
     StorageError
-        Kinds ``kafka-unavailable``, ``kafka-denied``, ``kafka-failed``: what was committed stays; repeat the same call to continue.
+        Kinds ``kafka-unavailable``, ``kafka-denied``, ``kafka-failed``: what was committed stays; repeat the
+        same call to continue.
     UnsupportedFeatureError
         Kind ``missing-package``.
 
     Notes
     -----
-    Timestamps are cut to milliseconds, which is what Kafka has. Requests: those of reading; an entry for each copy of the positions, one in 10 s.
+    Timestamps are cut to milliseconds, which is what Kafka has. Requests: those of reading; an entry for each
+    copy of the positions, one in 10 s.
     """
     check_log(log, "export_topics")
     check_reader_name(group, "group")
@@ -261,7 +274,10 @@ class _Export:
     # --- before the first round --------------------------------------------------------------------------------------
 
     def _prepare(self, sink: Sink) -> None:
-        """See that Kafka has the topics, and that every record has a place there. Nothing is created when one has none."""
+        """See that Kafka has the topics, and that every record has a place there.
+
+        Nothing is created when one has none.
+        """
         state = self._log.refresh()
         own = self._settings.position_topic
         found = sink.topics([*self._topics.values(), own])
@@ -441,7 +457,10 @@ class _Export:
         return found
 
     def _mirror(self, consumer: Consumer) -> None:
-        """Copy the positions into the group of the log. They are for people; what fails here is said, and no error."""
+        """Copy the positions into the group of the log.
+
+        They are for people; what fails here is said, and no error.
+        """
         self._mirrored = self._clock.now()
         at = consumer.positions()
         if self._copies() == at:

@@ -21,7 +21,8 @@ __all__ = ["as_config", "client_logger", "kafka_error", "missing_package", "pass
 HINT = "pip install 'txnlog[kafka]' for the Python that runs this"
 
 client_logger = logging.getLogger("txnlog.kafka")
-"""Takes the notes of the C client, which would else go to stderr: lost connections that it makes anew, and the like."""
+"""Takes the notes of the C client, which would else go to stderr: lost connections that it makes anew, and
+the like."""
 client_logger.addHandler(logging.NullHandler())
 client_logger.propagate = False
 
@@ -40,7 +41,8 @@ def missing_package(error: ModuleNotFoundError) -> TxnLogError:
 def as_config(kafka: object, reserved: Mapping[str, str]) -> dict[str, Any]:
     """Return the properties of clients: those of a mapping, or the brokers of a text.
 
-    ``reserved``: property to what sets it here. Raises InvalidInputError (``invalid-kafka-settings``); its message has no value of a property, which may be a secret.
+    ``reserved``: property to what sets it here. Raises InvalidInputError (``invalid-kafka-settings``); its
+    message has no value of a property, which may be a secret.
     """
     config: dict[str, Any]
     if isinstance(kafka, str):
@@ -88,7 +90,8 @@ def unavailable(what: str, **values: Any) -> StorageError:
 def passes(error: Any) -> bool:
     """Return whether a KafkaError passes when the client asks again: the C client does not say it of a broker that has just been started again.
 
-    Kafka's own client calls all of these retriable (``org.apache.kafka.common.errors.InvalidMetadataException``).
+    Kafka's own client calls all of these retriable
+    (``org.apache.kafka.common.errors.InvalidMetadataException``).
     """
     from confluent_kafka import KafkaError
 

@@ -1,7 +1,9 @@
 """Topics of Kafka into a log: records and the positions behind them in one commit, so that each record is there once, whatever dies when.
 
-An import is a loop of rounds. A round takes records, and writes them in one transaction together with the next offset of each partition, as positions of a group that must
-still be what they were. On start the producer fences an older instance of the import; then the positions are read from the log, and the source is read from there.
+An import is a loop of rounds. A round takes records, and writes them in one transaction together with the
+next offset of each partition, as positions of a group that must still be what they were. On start the
+producer fences an older instance of the import; then the positions are read from the log, and the source is
+read from there.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ METADATA_MS = 30_000
 """How often a following import looks for new partitions, and whether topics are still the same."""
 
 KEEP_MS = 24 * 3_600_000
-"""A following import without news commits its positions again after this time: a group without use is forgotten."""
+"""A following import without news commits its positions again after this time: a group without use is
+forgotten."""
 
 TAKE_MAX = 10_000
 """Most records that are taken from the source at once."""
@@ -136,13 +139,15 @@ def import_topics(
 ) -> ImportReport:
     """Import topics of Kafka, each record exactly once.
 
-    The next offset of each partition is committed with its records, as a foreign position of ``group``. So an import can die at any time: call it again with the same group to continue
-    where it stopped. Records are neither lost nor doubled. A newer import of the group fences an older one.
+    The next offset of each partition is committed with its records, as a foreign position of ``group``. So an
+    import can die at any time: call it again with the same group to continue where it stopped. Records are
+    neither lost nor doubled. A newer import of the group fences an older one.
 
     Parameters
     ----------
     kafka
-        Addresses of brokers, or properties of librdkafka by name (``{"bootstrap.servers": …, "security.protocol": …}``).
+        Addresses of brokers, or properties of librdkafka by name (``{"bootstrap.servers": …,
+        "security.protocol": …}``).
     topics
         Names in Kafka, or a mapping of them to names in the log.
     group
@@ -150,27 +155,35 @@ def import_topics(
     follow
         Follow the topics. By default the import stops at the ends that the partitions had at the start.
     isolation
-        "read_committed": up to the last stable offset, without what was aborted. "read_uncommitted": everything.
+        "read_committed": up to the last stable offset, without what was aborted. "read_uncommitted":
+        everything.
     partitions
-        "same": each record keeps the number of its partition. "key": by the key, as a producer of this log would. A mapping: number in Kafka to number here.
+        "same": each record keeps the number of its partition. "key": by the key, as a producer of this log
+        would. A mapping: number in Kafka to number here.
     start
-        "earliest" or "latest": where to begin without a position, if the topic of the log has records already. Not needed otherwise.
+        "earliest" or "latest": where to begin without a position, if the topic of the log has records
+        already. Not needed otherwise.
     on_lost
-        "stop": it is an error if Kafka has removed records that were not imported yet, or replaced the topic. "continue": skip to the next offset that exists; the report says what is missing.
+        "stop": it is an error if Kafka has removed records that were not imported yet, or replaced the topic.
+        "continue": skip to the next offset that exists; the report says what is missing.
     value_format, key_format
-        "raw" (bytes), "text", "json", "avro", "protobuf". Fields of a decoded value go to the columns of the same name.
+        "raw" (bytes), "text", "json", "avro", "protobuf". Fields of a decoded value go to the columns of the
+        same name.
     registry
         URL of a schema registry, or properties of its client: Avro and Protobuf are then in its wire format.
     value_schema, key_schema
-        In place of a registry: a file with an Avro schema, a ``.proto`` file, or one with Protobuf descriptors.
+        In place of a registry: a file with an Avro schema, a ``.proto`` file, or one with Protobuf
+        descriptors.
     value_message, key_message
         Full name of the message in such a file, if it has several.
     ignore_unknown_fields
         Leave out fields that the topic has no column for. By default a record with one is not imported.
     dead_letter_topic
-        Topic of the log for records that cannot be imported; created if need be. By default such a record stops the import, before anything of its round is written.
+        Topic of the log for records that cannot be imported; created if need be. By default such a record
+        stops the import, before anything of its round is written.
     create
-        Create topics that the log does not have: with the schema "kafka", columns for the place in Kafka, and as many partitions. Only for raw values.
+        Create topics that the log does not have: with the schema "kafka", columns for the place in Kafka, and
+        as many partitions. Only for raw values.
     records_per_second, bytes_per_second
         Limits of the rate.
     batch_records, batch_bytes, commit_interval_ms
@@ -190,14 +203,17 @@ def import_topics(
     Raises
     ------
     InvalidInputError
-        Kinds ``invalid-topics``, ``invalid-partitions``, ``invalid-argument``, ``invalid-kafka-settings``, ``invalid-registry``, ``invalid-schema``, ``unmappable-schema``, ``partition-without-place``,
-        ``import-without-position``; kind ``undecodable-record``: a record does not decode, or does not fit the topic.
+        Kinds ``invalid-topics``, ``invalid-partitions``, ``invalid-argument``, ``invalid-kafka-settings``,
+        ``invalid-registry``, ``invalid-schema``, ``unmappable-schema``, ``partition-without-place``,
+        ``import-without-position``; kind ``undecodable-record``: a record does not decode, or does not fit
+        the topic.
     NotFoundError
         Kinds ``unknown-kafka-topic``, ``kafka-topic-replaced``, ``unknown-topic`` (without ``create``).
     OffsetOutOfRangeError
         Kind ``kafka-offset-out-of-range``; names earliest and latest.
     StorageError
-        Kinds ``kafka-unavailable``, ``kafka-denied``, ``kafka-failed``, ``registry-unavailable``: rounds that were committed stay; repeat the same call to continue.
+        Kinds ``kafka-unavailable``, ``kafka-denied``, ``kafka-failed``, ``registry-unavailable``: rounds that
+        were committed stay; repeat the same call to continue.
     ProducerFencedError
         A newer import of the group has begun.
     UnsupportedFeatureError
@@ -205,7 +221,8 @@ def import_topics(
 
     Notes
     -----
-    Requests: an entry to begin, and 1 file and 1 entry for each commit; an entry for each topic that is created.
+    Requests: an entry to begin, and 1 file and 1 entry for each commit; an entry for each topic that is
+    created.
     """
     check_log(log, "import_topics")
     settings = _Settings(
@@ -293,7 +310,10 @@ class _Import:
     # --- before the first round --------------------------------------------------------------------------------------
 
     def _prepare(self, found: Mapping[str, TopicOfKafka]) -> None:
-        """See that the log has the topics, and that every record has a place there. Nothing is created when one has none."""
+        """See that the log has the topics, and that every record has a place there.
+
+        Nothing is created when one has none.
+        """
         state = self._log.refresh()
         problems, missing = [], []
         for source, target in self._topics.items():
@@ -329,7 +349,10 @@ class _Import:
             self._report.created.append(dead)
 
     def _place(self, found: Mapping[str, TopicOfKafka]) -> None:
-        """Find where each partition begins. Behind the producer's opening: no older instance commits any more."""
+        """Find where each partition begins.
+
+        Behind the producer's opening: no older instance commits any more.
+        """
         for source, target in self._topics.items():
             topic = self._log.refresh().topic(target)
             self._rows[source] = self._rows_for(topic)
@@ -488,7 +511,10 @@ class _Import:
     # --- looking around ----------------------------------------------------------------------------------------------
 
     def _look_again(self) -> None:
-        """Read partitions that topics have got since, too. Brokers that are gone for a while are no error here."""
+        """Read partitions that topics have got since, too.
+
+        Brokers that are gone for a while are no error here.
+        """
         try:
             now = self._check_same()
         except StorageError as error:

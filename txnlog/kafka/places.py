@@ -1,4 +1,7 @@
-"""Positions of an import in its source: their names and texts in a group of the log, and where each partition begins. Pure."""
+"""Positions of an import in its source: their names and texts in a group of the log, and where each partition begins.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -119,15 +122,17 @@ def begin(
 ) -> tuple[dict[int, int], list[Lost]]:
     """Return the offset at which each partition of a topic begins, and the offsets that are passed over.
 
-    A partition with a position begins there. One without begins at its earliest offset if other partitions of the topic have positions (it was added to the topic), or if the
-    topic of the log is empty; else ``start`` says where.
+    A partition with a position begins there. One without begins at its earliest offset if other partitions of
+    the topic have positions (it was added to the topic), or if the topic of the log is empty; else ``start``
+    says where.
 
     Parameters
     ----------
     bounds, known
         By partition: what the source holds; positions in the log.
     on_lost
-        ``continue``: a position below the earliest offset, beyond the end, or of a topic that was replaced, is no error; the import goes on at the next offset that is there.
+        ``continue``: a position below the earliest offset, beyond the end, or of a topic that was replaced,
+        is no error; the import goes on at the next offset that is there.
 
     Raises
     ------

@@ -1,6 +1,7 @@
 """The positions of an export, as a record in Kafka has them. Pure.
 
-One record has the positions of all topics: the next offset of each partition in the log. It is written in the Kafka transaction that has the records before these offsets.
+One record has the positions of all topics: the next offset of each partition in the log. It is written in the
+Kafka transaction that has the records before these offsets.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ Positions = dict[str, dict[int, int]]
 """Next offset by topic id of the log and partition."""
 
 WINDOW = 16
-"""Records at the end of the topic of positions that are looked at first: the last one is seldom followed by more than markers and aborted ones."""
+"""Records at the end of the topic of positions that are looked at first: the last one is seldom followed by
+more than markers and aborted ones."""
 
 
 def encode_positions(log_id: str, positions: Mapping[str, Mapping[int, int]]) -> bytes:

@@ -22,7 +22,10 @@ class Routes(NamedTuple):
     is_same: bool = False
 
     def target(self, partition: int) -> int | None:
-        """Return the partition that a partition goes to; None: the key decides. Raises KeyError: it has no place."""
+        """Return the partition that a partition goes to; None: the key decides.
+
+        Raises KeyError: it has no place.
+        """
         if self.is_same:
             return partition
         return None if self.numbers is None else self.numbers[partition]

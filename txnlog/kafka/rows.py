@@ -1,7 +1,8 @@
 """Records of Kafka as rows of a topic. Pure.
 
-A topic takes what its columns name. Of raw records: ``key``, ``value``, ``headers``, ``timestamp``. Of decoded ones: the fields of the value. In either case, if the topic has them:
-``kafka_topic``, ``kafka_partition``, ``kafka_offset``, ``kafka_timestamp``, ``kafka_key``, ``kafka_headers``.
+A topic takes what its columns name. Of raw records: ``key``, ``value``, ``headers``, ``timestamp``. Of
+decoded ones: the fields of the value. In either case, if the topic has them: ``kafka_topic``,
+``kafka_partition``, ``kafka_offset``, ``kafka_timestamp``, ``kafka_key``, ``kafka_headers``.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ DEAD_LETTERS = pa.schema(
         pa.field("error", pa.string()),
     ]
 )
-"""Columns of a topic of dead letters: the record as it came, its place in Kafka, and what is wrong with it."""
+"""Columns of a topic of dead letters: the record as it came, its place in Kafka, and what is wrong with it.
+"""
 
 
 class KafkaRecord(NamedTuple):
@@ -69,7 +71,10 @@ class KafkaRecord(NamedTuple):
             raise Undecodable(f"the timestamp {self.timestamp_ms} ms is out of range") from None
 
     def header_rows(self) -> list[dict[str, Any]] | None:
-        """Return its headers as the column of a topic has them. Raises Undecodable: one of them means large values in a log."""
+        """Return its headers as the column of a topic has them.
+
+        Raises Undecodable: one of them means large values in a log.
+        """
         if self.headers is None:
             return None
         if any(name == CHUNK_HEADER for name, _ in self.headers):

@@ -123,7 +123,10 @@ class Registry:
 
 
 def _asked(ask: Callable[[], T], what: str) -> T:
-    """Return a registry's answer. Raises Undecodable: it has no such schema; StorageError (``registry-unavailable``)."""
+    """Return a registry's answer.
+
+    Raises Undecodable: it has no such schema; StorageError (``registry-unavailable``).
+    """
     from confluent_kafka.schema_registry.error import SchemaRegistryError
 
     try:
@@ -164,7 +167,8 @@ def decode_with(
     registry
         For Avro and Protobuf, if there is no ``file``.
     file
-        An Avro schema in JSON, or a ``.proto`` file or a set of Protobuf descriptors (``protoc --include_imports --descriptor_set_out``): data are then without a registry's head.
+        An Avro schema in JSON, or a ``.proto`` file or a set of Protobuf descriptors (``protoc
+        --include_imports --descriptor_set_out``): data are then without a registry's head.
     message
         Full name of the Protobuf message in ``file``; by default the only one.
 

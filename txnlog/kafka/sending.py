@@ -27,7 +27,10 @@ def undecodable(record: KafkaRecord, problem: str) -> InvalidInputError:
 def send(
     producer: Producer, topic: str, partition: int | None, rows: Any, records: Sequence[KafkaRecord]
 ) -> list[tuple[KafkaRecord, str]]:
-    """Send rows, and return the records whose rows the topic refuses. A send that is refused has taken nothing: halves find the rows."""
+    """Send rows, and return the records whose rows the topic refuses.
+
+    A send that is refused has taken nothing: halves find the rows.
+    """
     if not records:
         return []
     try:

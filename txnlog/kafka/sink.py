@@ -170,14 +170,21 @@ class Sink:
                 return
 
     def _poll(self, seconds: float) -> None:
-        """Serve the C client. An error that ends the producer comes up here, when another client has fenced it."""
+        """Serve the C client.
+
+        An error that ends the producer comes up here, when another client has fenced it.
+        """
         try:
             self._producer.poll(seconds)
         except (KafkaException, SystemError) as error:
             raise _failure(_cause(error), "records cannot be sent") from None
 
     def commit(self) -> None:
-        """Commit. Raises StorageError (``kafka-unavailable``): the outcome is not known; the next :meth:`open` settles it."""
+        """Commit.
+
+        Raises StorageError (``kafka-unavailable``): the outcome is not known; the next :meth:`open` settles
+        it.
+        """
         self._repeated(self._producer.commit_transaction, "the transaction cannot be committed")
 
     def abort(self) -> None:
@@ -210,7 +217,10 @@ class Sink:
     # --- positions ---------------------------------------------------------------------------------------------------
 
     def positions(self, topic: str) -> bytes | None:
-        """Return the value of the last committed record of a topic of positions; None: it has none. After :meth:`open`."""
+        """Return the value of the last committed record of a topic of positions; None: it has none.
+
+        After :meth:`open`.
+        """
         begun = self._clock.now()
         while True:
             earliest = self._offset(topic, OffsetSpec.earliest(), KafkaIsolation.READ_UNCOMMITTED)

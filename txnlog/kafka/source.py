@@ -90,9 +90,11 @@ class Source:
         except (KafkaException, TypeError, ValueError) as error:
             raise invalid_config(error, config) from None
         self.ends: dict[Place, int] = {}
-        """Offsets at which partitions end for now: what comes from there on is left out. Set by the caller."""
+        """Offsets at which partitions end for now: what comes from there on is left out. Set by the caller.
+        """
         self.reached: dict[Place, int] = {}
-        """Next offset of each partition: behind all records that were handed out, and behind markers and gaps before the end."""
+        """Next offset of each partition: behind all records that were handed out, and behind markers and gaps
+        before the end."""
         self._heard = self._answered = clock.now()
 
     def close(self) -> None:

@@ -16,8 +16,10 @@ record, array, map                      struct, list, map with keys of text
 union of null and one type              that type
 ======================================  ==============================================
 
-These are the values that fastavro decodes. ``connect.type`` is the mark of Kafka Connect. Logical types that Avro does not specify are their plain types, as its specification says.
-Refused: other unions, types that contain themselves, ``timestamp-nanos``, ``duration``; and of topics intervals, variants, and maps whose keys are not text.
+These are the values that fastavro decodes. ``connect.type`` is the mark of Kafka Connect. Logical types that
+Avro does not specify are their plain types, as its specification says. Refused: other unions, types that
+contain themselves, ``timestamp-nanos``, ``duration``; and of topics intervals, variants, and maps whose keys
+are not text.
 """
 
 from __future__ import annotations
@@ -82,7 +84,8 @@ def from_avro(schema: Any, named: Mapping[str, Any]) -> pa.Schema:
     Raises
     ------
     InvalidInputError
-        Kinds ``invalid-schema``: it is not a record; ``unsupported-schema``: every field that cannot be a column.
+        Kinds ``invalid-schema``: it is not a record; ``unsupported-schema``: every field that cannot be a
+        column.
     """
     walk = Walk()
     if not isinstance(schema, dict) or schema.get("type") not in ("record", "error"):
@@ -195,7 +198,8 @@ _NAMES: Mapping[pa.DataType, Any] = {
 def to_avro(schema: pa.Schema, name: str) -> str:
     """Return the Avro record of a topic's columns (canonical types), each of them nullable.
 
-    Raises InvalidInputError of kind ``unsupported-schema``: every column whose type or name Avro does not have.
+    Raises InvalidInputError of kind ``unsupported-schema``: every column whose type or name Avro does not
+    have.
     """
     walk = Walk()
     record = _Writer(walk).record(schema, plain_name(name), "")

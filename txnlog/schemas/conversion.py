@@ -38,9 +38,11 @@ def read_schema(
     Parameters
     ----------
     path : str or Path
-        Avro (``.avsc``), JSON Schema or Spark's JSON (``.json``), Protobuf (``.proto``, or a set of descriptors), Arrow IPC, Parquet, Spark's DDL (``.ddl``, ``.sql``).
+        Avro (``.avsc``), JSON Schema or Spark's JSON (``.json``), Protobuf (``.proto``, or a set of
+        descriptors), Arrow IPC, Parquet, Spark's DDL (``.ddl``, ``.sql``).
     format : str, optional
-        ``avro``, ``json-schema``, ``protobuf``, ``arrow``, ``parquet``, ``spark`` or ``ddl``; by default the name of the file says it, and JSON says it itself.
+        ``avro``, ``json-schema``, ``protobuf``, ``arrow``, ``parquet``, ``spark`` or ``ddl``; by default the
+        name of the file says it, and JSON says it itself.
     message : str, optional
         Full name of the message, for Protobuf; by default the only one of the file.
 
@@ -52,8 +54,8 @@ def read_schema(
     Raises
     ------
     InvalidInputError
-        Kinds ``invalid-file``: it is of no known form; ``invalid-schema``: it is not sound; ``unsupported-schema``: every field that
-        cannot be a column, by its path. Each has the file's name.
+        Kinds ``invalid-file``: it is of no known form; ``invalid-schema``: it is not sound;
+        ``unsupported-schema``: every field that cannot be a column, by its path. Each has the file's name.
     NotFoundError
         Kind ``no-file``.
     UnsupportedFeatureError
@@ -107,7 +109,9 @@ def parse_schema(
     Parameters
     ----------
     data : str or bytes
-        The text, UTF-8; of Protobuf a set of descriptors as ``protoc --include_imports --descriptor_set_out=FILE`` writes it: for its text, and for Arrow and Parquet, call :func:`read_schema`.
+        The text, UTF-8; of Protobuf a set of descriptors as ``protoc --include_imports
+        --descriptor_set_out=FILE`` writes it: for its text, and for Arrow and Parquet, call
+        :func:`read_schema`.
     format : str
         ``avro``, ``json-schema``, ``protobuf``, ``spark`` or ``ddl``.
     message : str, optional
@@ -186,7 +190,8 @@ def growth(schema: Any, wanted: Any) -> Growth:
     Parameters
     ----------
     schema, wanted : pyarrow.Schema, Spark StructType, or a topic's schema
-        The topic's, and the newer one. Columns that only the topic has stay: records without them are null there.
+        The topic's, and the newer one. Columns that only the topic has stay: records without them are null
+        there.
 
     Returns
     -------
@@ -214,7 +219,8 @@ def export_schema(schema: Any, format: str, *, name: str = "Record") -> bytes:
     schema : pyarrow.Schema, Spark StructType, or a topic's schema
         Such as ``log.state.topic("orders").schema``.
     format : str
-        ``avro``, ``json-schema``, ``protobuf`` (a proto3 file), ``arrow`` (an IPC stream without rows), ``parquet`` (a file without rows), ``spark`` (the JSON of a StructType) or ``ddl``.
+        ``avro``, ``json-schema``, ``protobuf`` (a proto3 file), ``arrow`` (an IPC stream without rows),
+        ``parquet`` (a file without rows), ``spark`` (the JSON of a StructType) or ``ddl``.
     name : str
         Name of the record, of the message, or the title.
 
@@ -226,7 +232,8 @@ def export_schema(schema: Any, format: str, *, name: str = "Record") -> bytes:
     Raises
     ------
     InvalidInputError
-        Kinds ``invalid-argument``, ``invalid-schema``; ``unsupported-schema``: every column that the form cannot have. ``arrow``, ``parquet``, ``spark`` and ``ddl`` have them all.
+        Kinds ``invalid-argument``, ``invalid-schema``; ``unsupported-schema``: every column that the form
+        cannot have. ``arrow``, ``parquet``, ``spark`` and ``ddl`` have them all.
     """
     wanted = as_schema_format(format)
     columns = as_topic_schema(schema).arrow_schema

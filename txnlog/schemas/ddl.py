@@ -1,7 +1,8 @@
 """Spark's schemas as text: its DDL and its JSON form as schemas of topics, and back. Pure.
 
-DDL is a list of columns as ``id BIGINT NOT NULL COMMENT 'x', tags ARRAY<STRING>``, such a list in ``STRUCT<…>``, or a statement ``CREATE TABLE name (…)``; what stands behind its columns
-is not looked at. Every type that a topic has is a type of Spark, so that the way back loses nothing.
+DDL is a list of columns as ``id BIGINT NOT NULL COMMENT 'x', tags ARRAY<STRING>``, such a list in
+``STRUCT<…>``, or a statement ``CREATE TABLE name (…)``; what stands behind its columns is not looked at.
+Every type that a topic has is a type of Spark, so that the way back loses nothing.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ class _Unfit(ValueError):
 def from_ddl(text: str) -> pa.Schema:
     """Return the topic schema that DDL describes.
 
-    Raises InvalidInputError: kinds ``invalid-schema``: it is none, with the place and what is expected there; ``unsupported-schema``: every column whose
-    type a topic cannot hold.
+    Raises InvalidInputError: kinds ``invalid-schema``: it is none, with the place and what is expected there;
+    ``unsupported-schema``: every column whose type a topic cannot hold.
     """
     try:
         tokens = Spark().tokenize(text)

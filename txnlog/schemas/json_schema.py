@@ -21,8 +21,9 @@ array with ``items``, ``format`` map                   map, as an array of pairs
 the type and null, as types, in anyOf or in oneOf      that type
 =====================================================  =========================================
 
-Formats are those of OpenAPI's registry. The schema of a topic describes the rows that ``txnlog consume`` writes as JSON, bytes as base64.
-Refused: other unions, any value, tuples, types that contain themselves, references to other documents; and of topics intervals and variants.
+Formats are those of OpenAPI's registry. The schema of a topic describes the rows that ``txnlog consume``
+writes as JSON, bytes as base64. Refused: other unions, any value, tuples, types that contain themselves,
+references to other documents; and of topics intervals and variants.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ def from_json_schema(schema: Any) -> pa.Schema:
     Raises
     ------
     InvalidInputError
-        Kinds ``invalid-schema``: it is not the schema of an object; ``unsupported-schema``: every field that cannot be a column.
+        Kinds ``invalid-schema``: it is not the schema of an object; ``unsupported-schema``: every field that
+        cannot be a column.
     """
     walk = Walk()
     reader = _Reader(walk, schema)

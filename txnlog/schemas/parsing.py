@@ -30,8 +30,8 @@ def parsed_avro(text: str, named: dict[str, Any]) -> Any:
 def message_in(data: bytes, message: str | None) -> Any:
     """Return the descriptor of a message in a set of Protobuf descriptors.
 
-    ``message``: its full name; None: the only message of the last file, which is the one that the set was made for.
-    Raises InvalidInputError (``invalid-schema``); UnsupportedFeatureError (``missing-package``).
+    ``message``: its full name; None: the only message of the last file, which is the one that the set was
+    made for. Raises InvalidInputError (``invalid-schema``); UnsupportedFeatureError (``missing-package``).
     """
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool

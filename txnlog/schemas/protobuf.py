@@ -15,8 +15,10 @@ another message                        struct
 repeated, map                          list, map
 =====================================  ============================
 
-These are the values that ``txnlog import kafka`` decodes. Refused: messages that contain themselves (``google.protobuf.Struct`` is one), and messages without fields; and of topics what
-Protobuf has no type for, such as decimals, dates and lists of lists. A list in a message has no nulls, and an empty one is not told from none.
+These are the values that ``txnlog import kafka`` decodes. Refused: messages that contain themselves
+(``google.protobuf.Struct`` is one), and messages without fields; and of topics what Protobuf has no type for,
+such as decimals, dates and lists of lists. A list in a message has no nulls, and an empty one is not told
+from none.
 """
 
 from __future__ import annotations
@@ -73,7 +75,8 @@ _WELL_KNOWN = {
 def from_message(descriptor: Any) -> pa.Schema:
     """Return the topic schema of a message.
 
-    ``descriptor``: as the package protobuf has it. Raises InvalidInputError (``unsupported-schema``): every field that cannot be a column.
+    ``descriptor``: as the package protobuf has it. Raises InvalidInputError (``unsupported-schema``): every
+    field that cannot be a column.
     """
     walk = Walk()
     return walk.schema(list(_fields(walk, descriptor, "", 1, ())))
@@ -141,9 +144,10 @@ def to_protobuf(
 ) -> str:
     """Return a proto3 file with the message of a topic's columns (canonical types).
 
-    The number of a field is the place of its column, beginning with 1, so a number keeps its meaning. ``places``: of the columns, from 0; empty: in their order.
-    ``dropped``: places that are empty, with their columns: numbers that are reserved.
-    Raises InvalidInputError of kind ``unsupported-schema``: every column whose type or name Protobuf does not have.
+    The number of a field is the place of its column, beginning with 1, so a number keeps its meaning.
+    ``places``: of the columns, from 0; empty: in their order. ``dropped``: places that are empty, with their
+    columns: numbers that are reserved. Raises InvalidInputError of kind ``unsupported-schema``: every column
+    whose type or name Protobuf does not have.
     """
     walk = Walk()
     lines = list(_message(walk, _message_name(name), schema, "", "", [place + 1 for place in places]))

@@ -21,7 +21,8 @@ TIMEOUT_S = 60
 def compiled(path: Path) -> bytes:
     """Return the set of descriptors of a ``.proto`` file, with those that it imports from its directory.
 
-    Raises InvalidInputError (``invalid-schema``): what the compiler says; UnsupportedFeatureError (``missing-package``): there is no compiler.
+    Raises InvalidInputError (``invalid-schema``): what the compiler says; UnsupportedFeatureError
+    (``missing-package``): there is no compiler.
     """
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder, "set")

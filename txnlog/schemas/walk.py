@@ -1,4 +1,7 @@
-"""A walk over a schema of another system: the problems that it finds, and the bounds of what it follows. Pure."""
+"""A walk over a schema of another system: the problems that it finds, and the bounds of what it follows.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,8 @@ ANY = pa.string()
 class Walk:
     """The problems of one schema.
 
-    Named types may refer to each other, so that a few bytes stand for very many fields: the walk ends at :data:`COLUMNS_MAX` of them.
+    Named types may refer to each other, so that a few bytes stand for very many fields: the walk ends at
+    :data:`COLUMNS_MAX` of them.
     """
 
     def __init__(self) -> None:
@@ -38,7 +42,10 @@ class Walk:
         return ANY
 
     def enter(self, path: str, depth: int) -> bool:
-        """Count one more type; return whether it may be walked. Raises InvalidInputError: there are too many."""
+        """Count one more type; return whether it may be walked.
+
+        Raises InvalidInputError: there are too many.
+        """
         self._count += 1
         if self._count > 2 * COLUMNS_MAX:
             raise InvalidInputError(
@@ -74,7 +81,10 @@ class Walk:
         )
 
     def schema(self, fields: Sequence[tuple[str, pa.DataType]]) -> pa.Schema:
-        """Return the topic schema of the fields that were found. Raises InvalidInputError (``unsupported-schema``): every problem."""
+        """Return the topic schema of the fields that were found.
+
+        Raises InvalidInputError (``unsupported-schema``): every problem.
+        """
         self.check()
         return canonical_schema(pa.schema([pa.field(name, type_) for name, type_ in fields]))
 

@@ -21,7 +21,8 @@ __all__ = ["DeltaSource"]
 class DeltaSource:
     """A Delta table.
 
-    A position is ``version`` alone when that version is imported as a whole, and with ``files`` while its snapshot is: so many of its files, in the order of their paths.
+    A position is ``version`` alone when that version is imported as a whole, and with ``files`` while its
+    snapshot is: so many of its files, in the order of their paths.
     """
 
     def __init__(

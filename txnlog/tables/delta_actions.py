@@ -33,7 +33,9 @@ class Commit(NamedTuple):
 
 
 def decode_commit(data: bytes, version: int) -> Commit:
-    """Return what a commit file (JSON lines) changed. Files that were only arranged anew (``dataChange`` false) are left out.
+    """Return what a commit file (JSON lines) changed.
+
+    Files that were only arranged anew (``dataChange`` false) are left out.
 
     Raises InvalidInputError of kind ``unsupported-table`` when a file's rows cannot be read without more.
     """

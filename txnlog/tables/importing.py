@@ -1,7 +1,9 @@
 """Tables into a log: rows and the position behind them in one commit, so that each row is there once, whatever dies when.
 
-An import takes the steps of a source one by one. A step's rows are written in one transaction together with the position behind it, as a foreign position of a group that must
-still be what it was. On start the producer fences an older instance of the import; then the position is read from the log, and the source goes on from there.
+An import takes the steps of a source one by one. A step's rows are written in one transaction together with
+the position behind it, as a foreign position of a group that must still be what it was. On start the producer
+fences an older instance of the import; then the position is read from the log, and the source goes on from
+there.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ NAME = "table"
 """Name of the position in the group."""
 
 KEEP_MS = 24 * 3_600_000
-"""A following import without news commits its position again after this time: a group without use is forgotten."""
+"""A following import without news commits its position again after this time: a group without use is
+forgotten."""
 
 
 class Start(StrEnum):
@@ -116,20 +119,25 @@ def import_delta(
 ) -> TableImport:
     """Copy a Delta table into a topic, and then what its later versions add, each row exactly once.
 
-    The first call copies the rows of one version. Each later version becomes one transaction: readers see of a commit of Delta all or nothing. An import can die at any time:
-    call it again with the same group to continue where it stopped.
+    The first call copies the rows of one version. Each later version becomes one transaction: readers see of
+    a commit of Delta all or nothing. An import can die at any time: call it again with the same group to
+    continue where it stopped.
 
     Parameters
     ----------
     table
         Path or URL of the table, as the package deltalake takes it.
     topic
-        Name of the topic. A column of the table goes to the topic's column of the same name, if its type can hold the values; a column that only the topic has is null.
+        Name of the topic. A column of the table goes to the topic's column of the same name, if its type can
+        hold the values; a column that only the topic has is null.
     version
-        Go up to this version (inclusive). The first call copies its rows. By default the newest version as of the call.
+        Go up to this version (inclusive). The first call copies its rows. By default the newest version as of
+        the call.
     changes
-        Import versions that change or remove rows, too: as rows with the columns ``change_type`` ("insert", "delete", "update_preimage", "update_postimage") and ``table_version``.
-        With the table's change data feed these are the rows that changed; without it, all rows of the files that were removed and added. By default such a version stops the import.
+        Import versions that change or remove rows, too: as rows with the columns ``change_type`` ("insert",
+        "delete", "update_preimage", "update_postimage") and ``table_version``. With the table's change data
+        feed these are the rows that changed; without it, all rows of the files that were removed and added.
+        By default such a version stops the import.
     storage_options
         Options of the table's store, as deltalake names them.
     group
@@ -139,14 +147,16 @@ def import_delta(
     poll_ms
         How often a following import looks for new versions.
     start
-        "earliest" or "latest": where to begin without a position, if the topic has records already. Not needed otherwise.
+        "earliest" or "latest": where to begin without a position, if the topic has records already. Not
+        needed otherwise.
     create
         Create the topic if the log does not have it, with ``partitions`` and ``key_columns``.
     step_bytes
         A transaction of the first copy takes whole files up to this size.
     rewrite
-        Encode all rows again. By default a file's bytes are copied unchanged where possible (:meth:`txnlog.Producer.send_file` says when): that is faster, and the
-        files keep their own compression and row groups.
+        Encode all rows again. By default a file's bytes are copied unchanged where possible
+        (:meth:`txnlog.Producer.send_file` says when): that is faster, and the files keep their own
+        compression and row groups.
     progress
         Called after each commit.
     stop
@@ -160,10 +170,12 @@ def import_delta(
     Raises
     ------
     InvalidInputError
-        Kinds ``invalid-argument``, ``invalid-table`` (it cannot be read), ``unsupported-table`` (deletion vectors, column mapping, files elsewhere), ``unmappable-schema``, ``table-changes-rows``, ``other-table``,
-        ``import-without-position``, ``invalid-file``.
+        Kinds ``invalid-argument``, ``invalid-table`` (it cannot be read), ``unsupported-table`` (deletion
+        vectors, column mapping, files elsewhere), ``unmappable-schema``, ``table-changes-rows``,
+        ``other-table``, ``import-without-position``, ``invalid-file``.
     NotFoundError
-        Kinds ``no-table``, ``no-version``, ``table-history-gone`` and ``table-file-gone`` (the table has removed what was not imported yet), ``unknown-topic`` (without ``create``).
+        Kinds ``no-table``, ``no-version``, ``table-history-gone`` and ``table-file-gone`` (the table has
+        removed what was not imported yet), ``unknown-topic`` (without ``create``).
     ProducerFencedError
         A newer import of the group has begun.
     UnsupportedFeatureError
@@ -171,7 +183,8 @@ def import_delta(
 
     Notes
     -----
-    Requests to the log: an entry to begin, and for each step 1 entry and its files. Files are copied: a file of Delta is not named in place, because a vacuum of the table would remove it.
+    Requests to the log: an entry to begin, and for each step 1 entry and its files. Files are copied: a file
+    of Delta is not named in place, because a vacuum of the table would remove it.
     """
     return _run(
         log,
@@ -221,7 +234,8 @@ def import_parquet(
     Parameters
     ----------
     path
-        A file, or a directory whose files with names that end with ``.parquet`` are taken in the order of their paths; or a URL that pyarrow knows, such as ``s3://…``, with the credentials of the environment.
+        A file, or a directory whose files with names that end with ``.parquet`` are taken in the order of
+        their paths; or a URL that pyarrow knows, such as ``s3://…``, with the credentials of the environment.
         ``name=value`` in a path is a column. New files must sort behind the others.
     topic, group, follow, poll_ms, start, create, partitions, key_columns, step_bytes, rewrite, progress, stop
         As of :func:`import_delta`.
@@ -234,7 +248,9 @@ def import_parquet(
     Raises
     ------
     InvalidInputError
-        Kinds ``invalid-argument``, ``invalid-file``, ``invalid-table``, ``unmappable-schema``, ``other-table``, ``import-without-position``; ``files-changed``: a file that was imported is not what it was, or a new one sorts before it.
+        Kinds ``invalid-argument``, ``invalid-file``, ``invalid-table``, ``unmappable-schema``,
+        ``other-table``, ``import-without-position``; ``files-changed``: a file that was imported is not what
+        it was, or a new one sorts before it.
     NotFoundError
         Kinds ``no-table``, ``table-file-gone``, ``unknown-topic`` (without ``create``).
     ProducerFencedError
@@ -335,7 +351,10 @@ class _Import:
         check_columns(wanted, self._schema, with_changes=settings.with_changes)
 
     def _begin(self, producer: Producer) -> None:
-        """Find where the import goes on. Behind the producer's opening: no older instance commits any more."""
+        """Find where the import goes on.
+
+        Behind the producer's opening: no older instance commits any more.
+        """
         group = self._log.refresh().groups.get(self._settings.group)
         held = None if group is None else group.committed.get(NAME)
         if held is not None:
@@ -355,7 +374,10 @@ class _Import:
             )
 
     def _round(self, producer: Producer) -> bool:
-        """Import what is there now; return whether the position has changed. Steps without rows go with the next one that has some."""
+        """Import what is there now; return whether the position has changed.
+
+        Steps without rows go with the next one that has some.
+        """
         before, empty = self._committed, None
         for step in self._source.steps(self._report.position or None):
             empty = step if not step.files else None

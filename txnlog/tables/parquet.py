@@ -21,9 +21,12 @@ NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 class ParquetSource:
-    """Files whose names end with ``.parquet``; those below a name that begins with ``_`` or ``.`` are not looked at. ``name=value`` in a path is a column.
+    """Files whose names end with ``.parquet``; those below a name that begins with ``_`` or ``.`` are not looked at.
 
-    A position is the last path, how many files there were up to it, and a digest of their paths and sizes: a file that appears or changes before it is an error, since its rows would be missing.
+    ``name=value`` in a path is a column.
+
+    A position is the last path, how many files there were up to it, and a digest of their paths and sizes: a
+    file that appears or changes before it is an error, since its rows would be missing.
     """
 
     def __init__(self, place: str, *, step_bytes: int) -> None:

@@ -32,9 +32,12 @@ def check_columns(source: pa.Schema, topic: pa.Schema, *, with_changes: bool) ->
 
 
 def shape(batch: pa.RecordBatch, file: SourceFile, topic: pa.Schema, *, with_changes: bool) -> pa.RecordBatch:
-    """Return a file's rows with the columns of the topic, in its order. A column that neither the file nor its constants have is null.
+    """Return a file's rows with the columns of the topic, in its order.
 
-    Raises InvalidInputError of kind ``unmappable-schema``: a column that the topic does not have, or values that its type cannot hold.
+    A column that neither the file nor its constants have is null.
+
+    Raises InvalidInputError of kind ``unmappable-schema``: a column that the topic does not have, or values
+    that its type cannot hold.
     """
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     changed = columns.get("_change_type") if file.change is not None and file.change.kind is None else None

@@ -82,7 +82,11 @@ class Source(Protocol):
 
 
 def place_of(name: str, value: object) -> str:
-    """Return the path or URL of a source. Raises InvalidInputError (``invalid-argument``), also about an empty one: it would stand for the current directory."""
+    """Return the path or URL of a source.
+
+    Raises InvalidInputError (``invalid-argument``), also about an empty one: it would stand for the current
+    directory.
+    """
     text = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(text, str) or not text or "\0" in text:
         raise InvalidInputError(
@@ -99,7 +103,10 @@ def encode_position(source: Source, position: Mapping[str, Any]) -> str:
 
 
 def decode_position(source: Source, text: str) -> dict[str, Any]:
-    """Return a position that was committed. Raises InvalidInputError (``other-table``) if it is of another source."""
+    """Return a position that was committed.
+
+    Raises InvalidInputError (``other-table``) if it is of another source.
+    """
     try:
         found = json.loads(text)
     except ValueError:

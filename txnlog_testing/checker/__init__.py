@@ -1,11 +1,16 @@
 """The history checker: what clients saw of a log, judged by the anomaly classes of transactional logs.
 
-* ``vocabulary``: the events of a history; ``codec`` and ``recording`` write and read them. Start reading here.
-* ``anomalies``: the classes of anomalies, and the report; ``check``: :func:`check_history`, all classes, one report.
-* ``evidence`` infers from a history who wrote what; ``value_checks``, ``send_checks``, ``position_checks``, ``cycles``, ``readers`` and ``holding`` judge it.
-* ``generate`` makes valid histories, and ``mutate`` breaks them: ``mutation_list``, with ``mutated_reads``, ``mutated_writes`` and ``history_view``.
+* ``vocabulary``: the events of a history; ``codec`` and ``recording`` write and read them. Start reading
+  here.
+* ``anomalies``: the classes of anomalies, and the report; ``check``: :func:`check_history`, all classes, one
+  report.
+* ``evidence`` infers from a history who wrote what; ``value_checks``, ``send_checks``, ``position_checks``,
+  ``cycles``, ``readers`` and ``holding`` judge it.
+* ``generate`` makes valid histories, and ``mutate`` breaks them: ``mutation_list``, with ``mutated_reads``,
+  ``mutated_writes`` and ``history_view``.
 
-May import: the types and errors of ``txnformat``: the checker judges a log by what clients saw, so it calls nothing of it.
+May import: the types and errors of ``txnformat``: the checker judges a log by what clients saw, so it calls
+nothing of it.
 """
 
 from txnlog_testing.checker.anomalies import (

@@ -1,8 +1,8 @@
 """Anomalies of a history, the anomalies that a system allows, and the report.
 
-The first fifteen classes are those of Jepsen's workload for Kafka-like systems (jepsen.tests.kafka; the notions of G0, G1a and
-G1c are Adya's); the others are what transactions, groups and a last stable offset add. Each has its exact meaning in
-:data:`DEFINITIONS`.
+The first fifteen classes are those of Jepsen's workload for Kafka-like systems (jepsen.tests.kafka; the
+notions of G0, G1a and G1c are Adya's); the others are what transactions, groups and a last stable offset add.
+Each has its exact meaning in :data:`DEFINITIONS`.
 """
 
 from __future__ import annotations
@@ -195,8 +195,8 @@ class Allowances:
     allowed_subscribed : frozenset of AnomalyClass
         The same for what a process does while it is subscribed.
     writes_isolated : bool
-        Whether transactions that are not interleaved write all their records at one moment; else G1c goes without the order
-        of writes.
+        Whether transactions that are not interleaved write all their records at one moment; else G1c goes
+        without the order of writes.
     stall_ms : int
         How long after the last transaction's end the last stable offset may stand below the log's end.
     """
@@ -209,7 +209,8 @@ class Allowances:
 
 
 TXNLOG = Allowances("txnlog")
-"""Nothing is allowed: a commit is one entry. Transactions that were flushed into an inline buffer are marked as interleaved."""
+"""Nothing is allowed: a commit is one entry. Transactions that were flushed into an inline buffer are marked
+as interleaved."""
 KAFKA = Allowances(
     "kafka",
     allowed=frozenset({_A.INT_SEND_SKIP, _A.G0, _A.G0_PROCESS, _A.G0_REALTIME}),
@@ -217,7 +218,8 @@ KAFKA = Allowances(
     writes_isolated=False,
     stall_ms=10_000,
 )
-"""As Jepsen's workload allows Kafka: writes are never isolated, and a rebalance may move a subscribed reader."""
+"""As Jepsen's workload allows Kafka: writes are never isolated, and a rebalance may move a subscribed reader.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
 """Circles of transactions: G0 and G1c, also with the order of processes and of real time.
 
-Edges: *ww*, from the writer of a record to the writer of the next one in the partition, among transactions that write at one
-moment; *wr*, from the writer of a record to who read it as committed; *process*, from an operation to the same process's next
-one; *realtime*, from an operation to all that began after it had ended, by way of a chain of moments, so that edges are as many
-as operations. Strongly connected components by Tarjan's algorithm, without recursion: linear.
+Edges: *ww*, from the writer of a record to the writer of the next one in the partition, among transactions
+that write at one moment; *wr*, from the writer of a record to who read it as committed; *process*, from an
+operation to the same process's next one; *realtime*, from an operation to all that began after it had ended,
+by way of a chain of moments, so that edges are as many as operations. Strongly connected components by
+Tarjan's algorithm, without recursion: linear.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Evidence of a history: its operations, the writer of each value, the places where it was seen, the commits.
 
-The inference of Jepsen's workload for Kafka-like systems: values are unique, so a record tells its writer; a write whose outcome
-is unknown was committed if a reader saw it as committed. A transaction is committed as a whole.
+The inference of Jepsen's workload for Kafka-like systems: values are unique, so a record tells its writer; a
+write whose outcome is unknown was committed if a reader saw it as committed. A transaction is committed as a
+whole.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Valid histories from seeds: a small log in memory, and clients that write, read, crash and doubt at any moment.
 
-The log is what the checker must never object to: transactions of one entry and interleaved ones, open ones that hold back the last
-stable offset, aborts, attempts of one version, zombies that come too late to be told yes, writes that land after their client was
-told that the outcome is unknown, readers of committed and uncommitted records and in the order of commits, that lag, are set anew, and
-crash. Nothing of it is taken from the product.
+The log is what the checker must never object to: transactions of one entry and interleaved ones, open ones
+that hold back the last stable offset, aborts, attempts of one version, zombies that come too late to be told
+yes, writes that land after their client was told that the outcome is unknown, readers of committed and
+uncommitted records and in the order of commits, that lag, are set anew, and crash. Nothing of it is taken
+from the product.
 """
 
 from __future__ import annotations

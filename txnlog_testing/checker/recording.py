@@ -5,8 +5,9 @@
             producer.commit()
             op.ok()
 
-A line is written in one piece when its event happens. A process that is killed leaves a file that can be read, but for a last
-line that may be cut, which is passed over: its operation is unknown then, as that of any process that died.
+A line is written in one piece when its event happens. A process that is killed leaves a file that can be
+read, but for a last line that may be cut, which is passed over: its operation is unknown then, as that of any
+process that died.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ class HistoryWriter:
     Parameters
     ----------
     path : str or Path
-        Of the file; its folder is made. Each process has a file of its own: see :meth:`in_directory`. An unfinished last line of a dead process is cut off. All writers of a history share the clock; the default is the machine's since its start, which all
-        processes on it have in common.
+        Of the file; its folder is made. Each process has a file of its own: see :meth:`in_directory`. An
+        unfinished last line of a dead process is cut off. All writers of a history share the clock; the
+        default is the machine's since its start, which all processes on it have in common.
     """
 
     def __init__(self, path: str | Path, *, clock: Callable[[], int] = time.monotonic_ns) -> None:
@@ -143,8 +145,9 @@ class HistoryWriter:
 class Recording:
     """An operation that is under way: exactly one of ``ok``, ``fail`` and ``info`` ends it.
 
-    As a context manager it is ended, unless the block did so, by ``ok`` with what :meth:`add` was given; by ``fail``, if an
-    exception of ``fails`` leaves the block; by ``info`` with any other. The exception goes on.
+    As a context manager it is ended, unless the block did so, by ``ok`` with what :meth:`add` was given; by
+    ``fail``, if an exception of ``fails`` leaves the block; by ``info`` with any other. The exception goes
+    on.
     """
 
     def __init__(self, writer: HistoryWriter, invoked: Event, fails: tuple[type[BaseException], ...]) -> None:
@@ -158,7 +161,10 @@ class Recording:
         self.is_ended = False
 
     def add(self, *micro: MicroOperation) -> None:
-        """Note what has happened. Sends that are noted replace those that were invoked; so do commits of offsets."""
+        """Note what has happened.
+
+        Sends that are noted replace those that were invoked; so do commits of offsets.
+        """
         self._added += micro
 
     def rebalanced(self, *keys: Key) -> None:
@@ -279,13 +285,14 @@ def files_of(path: str | Path) -> list[Path]:
 def merge_histories(paths: Iterable[str | Path]) -> list[Event]:
     """Return the events of several files by time, with their indexes.
 
-    Events of one file stay in their order; of events at the same time those of an earlier file come first. A last line that its
-    process did not finish is passed over.
+    Events of one file stay in their order; of events at the same time those of an earlier file come first. A
+    last line that its process did not finish is passed over.
 
     Raises
     ------
     InvalidInputError
-        A line is no event; or the times of a file go back by more than threads can mix them up (1 s): another clock.
+        A line is no event; or the times of a file go back by more than threads can mix them up (1 s): another
+        clock.
     """
     events: list[tuple[int, Event]] = []
     for path in paths:

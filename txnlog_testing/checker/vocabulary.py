@@ -1,7 +1,7 @@
 """Vocabulary of a history: events, and what they say was sent, read, committed and observed.
 
-A history is what clients saw of a log, from outside: nothing in it is taken from the log's own files. It is a list of
-events. An *operation* is an ``invoke`` and, later, the completion of the same process:
+A history is what clients saw of a log, from outside: nothing in it is taken from the log's own files. It is a
+list of events. An *operation* is an ``invoke`` and, later, the completion of the same process:
 
 ``ok``
     It definitely happened.
@@ -10,16 +10,18 @@ events. An *operation* is an ``invoke`` and, later, the completion of the same p
 ``info``
     Unknown: an error that leaves it open, or the process died. An operation without a completion is ``info``.
 
-An error that is recorded as ``fail`` although it left things open makes false alarms; ``info`` never does. A process has one
-operation under way at a time; an ``invoke`` while one is makes the one before ``info``.
+An error that is recorded as ``fail`` although it left things open makes false alarms; ``info`` never does. A
+process has one operation under way at a time; an ``invoke`` while one is makes the one before ``info``.
 
-A *key* is a partition, ``topic/partition``. A send whose partition its caller does not know names the topic alone; the checker takes the
-partition in which the value was read. *Values* are unique per key (per topic, where a send names the topic): they are how the
-checker knows who wrote a record. Only transactions may send a value that another one sent: as attempts at the same work, of which one may be
-there. An attempt that has the :class:`TransactionTag` of one before may find that to be done already; else each ``ok`` is a record of its own.
+A *key* is a partition, ``topic/partition``. A send whose partition its caller does not know names the topic
+alone; the checker takes the partition in which the value was read. *Values* are unique per key (per topic,
+where a send names the topic): they are how the checker knows who wrote a record. Only transactions may send a
+value that another one sent: as attempts at the same work, of which one may be there. An attempt that has the
+:class:`TransactionTag` of one before may find that to be done already; else each ``ok`` is a record of its
+own.
 
-As JSON lines: one object per event, ``null``, false and empty members left out. :mod:`txnlog_testing.checker.codec`
-is the whole format.
+As JSON lines: one object per event, ``null``, false and empty members left out.
+:mod:`txnlog_testing.checker.codec` is the whole format.
 """
 
 from __future__ import annotations
@@ -108,7 +110,8 @@ class Order(StrEnum):
 
     OFFSET = "offset"
     COMMIT = "commit"
-    """Order of the entries that made the records visible, then of offsets; a poll then never shows a part of a transaction."""
+    """Order of the entries that made the records visible, then of offsets; a poll then never shows a part of
+    a transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +125,8 @@ class TransactionTag:
     epoch : int, optional
         Producer epoch.
     version : int, optional
-        The application's version, such as the number of a micro-batch: the log takes each once, in ascending order.
+        The application's version, such as the number of a micro-batch: the log takes each once, in ascending
+        order.
     """
 
     id: str
@@ -163,10 +167,12 @@ class Poll:
         What the reader asked for. A poll of a snapshot, which no open transaction holds back, is a whole one.
     order : Order
     whole : bool
-        All that this isolation level shows of the keys of ``records``, from their beginning to their end, at one moment: a
-        key without records has an empty list. Makes ``unseen`` and ``torn`` decidable: end a history with one.
+        All that this isolation level shows of the keys of ``records``, from their beginning to their end, at
+        one moment: a key without records has an empty list. Makes ``unseen`` and ``torn`` decidable: end a
+        history with one.
     ranges : mapping
-        By key: [position before, position after) in offsets, where the reader knows them. Only with ``order`` by offset.
+        By key: [position before, position after) in offsets, where the reader knows them. Only with ``order``
+        by offset.
     """
 
     records: Mapping[Key, tuple[tuple[int, Value], ...]]
@@ -215,17 +221,21 @@ class Event:
     type : EventType
     f : Function
     time_ns : int
-        Of a clock that all processes share and that does not go back, such as ``time.monotonic_ns()`` on one machine.
+        Of a clock that all processes share and that does not go back, such as ``time.monotonic_ns()`` on one
+        machine.
     value : tuple of MicroOperation, optional
-        Of an ``invoke``: what is going to be sent and committed. Of an ``ok``: all that happened; None: as invoked.
+        Of an ``invoke``: what is going to be sent and committed. Of an ``ok``: all that happened; None: as
+        invoked.
     transaction : TransactionTag, optional
     keys : tuple of str
         Of ``assign``, ``subscribe`` and ``seek``; empty: all.
     interleaved : bool
-        The operation's records may stand among others' in a partition, and its partitions be written at different
-        moments: as those of a transaction do that was flushed before its commit into an ``inline`` buffer.
+        The operation's records may stand among others' in a partition, and its partitions be written at
+        different moments: as those of a transaction do that was flushed before its commit into an ``inline``
+        buffer.
     unordered : bool
-        The order of its sends says nothing about the order of its records: as where tasks of a job wrote them.
+        The order of its sends says nothing about the order of its records: as where tasks of a job wrote
+        them.
     rebalanced : tuple of str
         Keys whose assignment changed during the operation.
     error : str, optional

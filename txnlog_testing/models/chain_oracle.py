@@ -1,7 +1,7 @@
 """Holds what writers were told against the chain itself, read entry by entry from the store.
 
-Each piece of work has a mark of its own: the ``digest`` of what it appends. So what is in the log is known without
-trusting intents, windows or any client's answer.
+Each piece of work has a mark of its own: the ``digest`` of what it appends. So what is in the log is known
+without trusting intents, windows or any client's answer.
 """
 
 from __future__ import annotations

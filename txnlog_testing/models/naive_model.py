@@ -1,8 +1,8 @@
 """A log as plain lists and dicts: the rules once more, written for obviousness alone.
 
-Nothing here is shared with the fold or with ``decide``; all that a reader could ask is found by looking at every
-record. The model forgets nothing, so it agrees with the log as long as no window has moved on, except where a rule
-itself speaks of the last five appends or of the last end.
+Nothing here is shared with the fold or with ``decide``; all that a reader could ask is found by looking at
+every record. The model forgets nothing, so it agrees with the log as long as no window has moved on, except
+where a rule itself speaks of the last five appends or of the last end.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ class _Id:
     staged: list[tuple[TopicPartition, int]] = field(default_factory=list)
     """Records that wait for their offsets: (partition, how many), in the order in which they came."""
     timed: tuple[int, int] = (-1, -1)
-    """(entry, log time) that the open transaction's timeout counts from: its first append, or its last stage."""
+    """(entry, log time) that the open transaction's timeout counts from: its first append, or its last stage.
+    """
     prepared: int | None = None
     """Entry that prepared the open transaction."""
 
@@ -100,7 +101,8 @@ class NaiveModel:
         self.counts: dict[str, int] = {}
         """Partitions by topic id."""
         self.columns: dict[str, list[dict[str, str]]] = {}
-        """Columns that were added to a topic, as names to types: one mapping for each version of its schema after the first."""
+        """Columns that were added to a topic, as names to types: one mapping for each version of its schema
+        after the first."""
         self.ids: dict[str, _Id] = {}
         self.sent: dict[tuple[int, int, TopicPartition], list[_Sent]] = {}
         self.next_producer_id = 0

@@ -3,8 +3,8 @@
 * :func:`replay`: the history itself, told forwards: the marker that ends a transaction decides its batches.
 * :func:`brute_force`: the abort index, entry by entry and batch by batch.
 * :func:`range_filter`: the abort index as sorted intervals, vectorised, without heap or active set.
-* :class:`CompletedFetch`: Kafka's consumer, which sees markers pass by and knows only (producer id, first offset)
-  of the aborted transactions, in either published :class:`Wording`.
+* :class:`CompletedFetch`: Kafka's consumer, which sees markers pass by and knows only (producer id, first
+  offset) of the aborted transactions, in either published :class:`Wording`.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ def batch_columns(batches: Iterable[Batch]) -> BatchColumns:
 def abort_index_of(history: Iterable[Batch]) -> list[AbortedTransaction]:
     """Return the abort index that Kafka writes for a partition's whole history.
 
-    The last stable offset of an entry is the first offset of the oldest transaction still open among the other
-    producers, else the offset after the marker (``ProducerStateManager.lastStableOffset``). A marker that finds
-    no open transaction of its producer leaves no entry.
+    The last stable offset of an entry is the first offset of the oldest transaction still open among the
+    other producers, else the offset after the marker (``ProducerStateManager.lastStableOffset``). A marker
+    that finds no open transaction of its producer leaves no entry.
     """
     first_offsets: dict[int, int] = {}
     index: list[AbortedTransaction] = []
@@ -153,8 +153,8 @@ def aborted_ranges(entries: Iterable[AbortedTransaction]) -> npt.NDArray[Any]:
 def range_filter(columns: BatchColumns, aborted: Iterable[AbortedTransaction]) -> npt.NDArray[np.bool_]:
     """Return the mask of ``committed_mask``, found producer by producer from sorted intervals.
 
-    Intervals of one producer do not overlap, so the only one that can hold a batch is the last that began at or
-    before it.
+    Intervals of one producer do not overlap, so the only one that can hold a batch is the last that began at
+    or before it.
     """
     rows: npt.NDArray[Any] = aborted_ranges(aborted)
     committed = np.ones(len(columns.base_offsets), np.bool_)
@@ -179,10 +179,10 @@ class CompletedFetch:
     wording : Wording
         How the heap is advanced.
     seeded : bool
-        Whether transactions that began before ``fetch_offset`` count as active from the start. It changes nothing
-        for UP_TO_LAST_OFFSET. For PRODUCER_AT_HEAD it is needed: the first records of such a transaction are not
-        in the range, and when no other of its batches comes first either, it stays at the head of the heap and
-        hides the aborted transactions behind it.
+        Whether transactions that began before ``fetch_offset`` count as active from the start. It changes
+        nothing for UP_TO_LAST_OFFSET. For PRODUCER_AT_HEAD it is needed: the first records of such a
+        transaction are not in the range, and when no other of its batches comes first either, it stays at the
+        head of the heap and hides the aborted transactions behind it.
     """
 
     def __init__(

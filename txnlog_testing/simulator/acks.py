@@ -46,7 +46,8 @@ ACK_KINDS = ("sharing", "acknowledging", "acknowledging", "working", "working", 
 
 INPUT, OUTPUT = "orders", "audit"
 SHARED, WORK = "shared", "work"
-"""A subscription in which every client acts without regard to the others, and one whose records are made into output."""
+"""A subscription in which every client acts without regard to the others, and one whose records are made into
+output."""
 
 
 def _some_acks(rng: random.Random, state: LogState) -> Acks | None:
@@ -138,7 +139,8 @@ class WorkingClient(TransactionalClient):
         (append,) = write.appends
         assert self.claim is not None
         self.claim(append.partitions[0].digest, AckClaim((topic_id, WORK), number, tuple(taken)))
-        # One by one: a cumulative acknowledgement passes over records that another client has acknowledged meanwhile.
+        # One by one: a cumulative acknowledgement passes over records that another client has acknowledged
+        # meanwhile.
         ranges = tuple(Ranges.of([(offset, offset + 1) for offset in taken]).pairs())
         work = Acks(topic_id, WORK, AckMode.INDIVIDUAL, (AckedPartition(number, ranges),))
         return replace(write, acks=(work,))

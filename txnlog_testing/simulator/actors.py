@@ -1,7 +1,8 @@
 """The processes of a simulated history: each has its own view of the log and one to several clients.
 
-A *client* is a thread of the process as a state machine: it says which intents it wants committed and is told the
-answers. A process commits those of several clients as one group, refreshes, opens anew, takes checkpoints.
+A *client* is a thread of the process as a state machine: it says which intents it wants committed and is told
+the answers. A process commits those of several clients as one group, refreshes, opens anew, takes
+checkpoints.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Product code that does its own IO, as part of the program of a simulated process: each request is one step of the scheduler.
 
-The code runs on a thread of its own, and only while the scheduler waits for it; so a history stays what its seed says.
-A crash, or the end of the history, raises in the code at the request that it waits for.
+The code runs on a thread of its own, and only while the scheduler waits for it; so a history stays what its
+seed says. A crash, or the end of the history, raises in the code at the request that it waits for.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Bundles in a simulated history: those of its past, those that processes write, and what is wrong with some of them.
 
-A bundle is a hint. Followers fold what the slots hold, and readers see what was written, also where a bundle is bad.
+A bundle is a hint. Followers fold what the slots hold, and readers see what was written, also where a bundle
+is bad.
 """
 
 from __future__ import annotations

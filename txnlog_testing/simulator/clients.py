@@ -1,8 +1,8 @@
 """Clients of a simulated history: what users of a log do, as state machines.
 
-A client says what it wants committed (:meth:`Client.wanted`) and is told the answers (:meth:`Client.answered`).
-Until an answer is definite it asks again with the same intent, as the protocol demands; a crash forgets what was in
-flight, and the next instance goes on from what the log says.
+A client says what it wants committed (:meth:`Client.wanted`) and is told the answers
+(:meth:`Client.answered`). Until an answer is definite it asks again with the same intent, as the protocol
+demands; a crash forgets what was in flight, and the next instance goes on from what the log says.
 """
 
 from __future__ import annotations
@@ -65,7 +65,11 @@ class Uploads(Protocol):
         *,
         is_embedded: bool,
     ) -> tuple[FileRecord, tuple[BatchRecord, ...], tuple[bytes, ...]]:
-        """Write one file. ``records``: partition, number of records, and digest of each batch. The last of the answer is the bytes of an embedded file."""
+        """Write one file.
+
+        ``records``: partition, number of records, and digest of each batch. The last of the answer is the
+        bytes of an embedded file.
+        """
         ...
 
 
@@ -87,7 +91,8 @@ class Client:
     is_stopping: bool = False
     """Wants nothing new; set when the history ends."""
     uploads: Uploads | None = field(default=None, kw_only=True)
-    """Where the files of appends are put. None: the files that appends name are not there, for nothing reads them."""
+    """Where the files of appends are put. None: the files that appends name are not there, for nothing reads
+    them."""
     embedding_share: float = field(default=0.6, kw_only=True)
     """Share of the files of a log that embeds that go into entries."""
 

@@ -1,6 +1,7 @@
 """Clients of a simulated history that have to do with consumer groups: members, committers, and makers of output.
 
-Each request may be outdated by the time that it is decided, and often is; the judges know the correct outcome.
+Each request may be outdated by the time that it is decided, and often is; the judges know the correct
+outcome.
 """
 
 from __future__ import annotations
@@ -213,8 +214,8 @@ class ForgettingClient(Client):
 class TransformingClient(TransactionalClient):
     """Consumes, transforms, produces: what it makes of its input, and how far that goes, in one transaction.
 
-    Other instances do the same for the same group: those with its transactional id fence it, the others are kept out by
-    comparing positions, or by the generation of the group's one member.
+    Other instances do the same for the same group: those with its transactional id fence it, the others are
+    kept out by comparing positions, or by the generation of the group's one member.
     """
 
     group: str = "made"

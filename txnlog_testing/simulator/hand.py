@@ -43,8 +43,9 @@ LOG_ID = "00000000-0000-4000-8000-00000000beef"
 class Hand:
     """A store, clocks and draws that do what the test says.
 
-    ``before`` is called with every effect before it is performed: it may change the store, the clocks, or raise a
-    StorageError. ``creates`` are answers to the next creates; one that is None lets the create happen.
+    ``before`` is called with every effect before it is performed: it may change the store, the clocks, or
+    raise a StorageError. ``creates`` are answers to the next creates; one that is None lets the create
+    happen.
     """
 
     def __init__(self) -> None:

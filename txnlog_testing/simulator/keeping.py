@@ -1,6 +1,7 @@
 """Upkeep in a simulated history, by the product's own code: compaction of files and keys, erasures and their certificates, the vacuum, truncation, trims, readers.
 
-Each keeper is a process. Its jobs make their requests one by one (:mod:`txnlog_testing.simulator.blocking`), so everything races with everything, under all faults.
+Each keeper is a process. Its jobs make their requests one by one (:mod:`txnlog_testing.simulator.blocking`),
+so everything races with everything, under all faults.
 """
 
 from __future__ import annotations

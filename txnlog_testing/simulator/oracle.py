@@ -2,10 +2,10 @@
 
 The true chain is what was created first in each slot. Everything else is measured against it:
 
-* each entry that lands keeps the invariants, holds no intent, no sequence and no application version that the chain
-  holds already, and was written by a writer whose clocks allowed it;
-* each answer is true: a result names what the chain holds; what was denied is not in the chain and never gets there;
-  a rejection is what the rules say of some state since the call began;
+* each entry that lands keeps the invariants, holds no intent, no sequence and no application version that the
+  chain holds already, and was written by a writer whose clocks allowed it;
+* each answer is true: a result names what the chain holds; what was denied is not in the chain and never gets
+  there; a rejection is what the rules say of some state since the call began;
 * each view that a call returns is the true fold at its entry, and a process's views never go back.
 """
 
@@ -151,7 +151,8 @@ class Oracle:
             for op in entry.operations
             if isinstance(op, EndTxn) and op.cause is Cause.TIMEOUT
         }
-        # Each after those who wait before it, which may be why it is refused: a topic that grows, a position that it holds.
+        # Each after those who wait before it, which may be why it is refused: a topic that grows, a position
+        # that it holds.
         verdicts = (
             assemble(self.state, group, store_time_ms=entry.timestamp_ms, write_id=entry.write_id).verdicts
             if ended

@@ -24,7 +24,8 @@ from txnlog_testing.simulator.store import EPOCH_MS
 __all__ = ["LONG_PAST", "SHORT_PAST", "Past", "empty_log", "older_first_entry", "past_of"]
 
 LONG_PAST = INTENT_WINDOW_ENTRIES + 98
-"""Entries of a past in which the window of intent ids has begun to slide. Its last hundred is nearly complete: some of the histories write its bundle."""
+"""Entries of a past in which the window of intent ids has begun to slide. Its last hundred is nearly
+complete: some of the histories write its bundle."""
 SHORT_PAST = 194
 """Entries of one of which the operator that truncates soon deletes all, and those that a history adds."""
 
@@ -69,7 +70,10 @@ def _new_id(rng: random.Random) -> str:
 
 @cache
 def past_of(length: int, *, embeds: bool = False) -> Past:
-    """Return a log of so many entries, with two snapshots; the same for every history. ``embeds``: entries may have payloads, and there are bundles of ten."""
+    """Return a log of so many entries, with two snapshots; the same for every history.
+
+    ``embeds``: entries may have payloads, and there are bundles of ten.
+    """
     rng = random.Random("a long past")
     format_data, empty = empty_log(rng)
     state, time_ms = empty, EPOCH_MS - 10_000_000

@@ -1,8 +1,9 @@
 """Deterministic simulation of the commit log: one seed is one history, with everything that may go wrong.
 
-``run_history(seed)`` builds a world of three to six processes, lets the scheduler run them under faults for a number
-of steps, then lets everything settle without faults, and checks that every caller has an answer and that a cold open
-gives the true fold. A violation raises :class:`SimulationError`, which names the one command that replays the seed.
+``run_history(seed)`` builds a world of three to six processes, lets the scheduler run them under faults for a
+number of steps, then lets everything settle without faults, and checks that every caller has an answer and
+that a cold open gives the true fold. A violation raises :class:`SimulationError`, which names the one command
+that replays the seed.
 """
 
 from __future__ import annotations
@@ -195,7 +196,8 @@ class _Simulation:
         self.has_upkeep = seed % 8 == 0
         """Whether files hold records, and the product looks after them."""
         self.features = (LIFECYCLE, EMBEDDING) if seed % 16 == 8 else (LIFECYCLE,)
-        """Features of topics with settings. In one half of the histories with upkeep, clients embed small files in their entries."""
+        """Features of topics with settings. In one half of the histories with upkeep, clients embed small
+        files in their entries."""
         self._embedding = random.Random(f"embedding {seed}")  # its own: the rest of a history stays as it is
         self.embedding = self._chosen_embedding()
         self.is_older = self.embedding == "later" or self._embedding.random() < 0.3
@@ -509,7 +511,8 @@ def run_history(seed: int, protocol: Protocol | None = None, *, keep_lines: bool
     Raises
     ------
     SimulationError
-        Something happened that must never happen; ``__cause__`` says what, and ``lines`` is the trace if kept.
+        Something happened that must never happen; ``__cause__`` says what, and ``lines`` is the trace if
+        kept.
     """
     simulation = _Simulation(seed, protocol or Protocol(), keep_lines=keep_lines)
     try:

@@ -1,7 +1,7 @@
 """The simulated object store: one memory shared by all processes, virtual time, and a plan of faults from the seed.
 
-Each process sees it through a :class:`~txnlog_testing.stores.faulty.FaultyStore` of its own, so that a crash ends one
-process, while what it had sent may still arrive.
+Each process sees it through a :class:`~txnlog_testing.stores.faulty.FaultyStore` of its own, so that a crash
+ends one process, while what it had sent may still arrive.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ KINDS_OF: dict[RequestKind, tuple[FaultKind, ...]] = {
     operation: tuple(kind for kind in FaultKind if kind in kinds for _ in range(1 if kind in _RARE else 4))
     for operation, kinds in FAULTS_OF.items()
 }
-"""The kinds from which a fault of an operation is drawn: a kind that is here four times is four times as likely."""
+"""The kinds from which a fault of an operation is drawn: a kind that is here four times is four times as
+likely."""
 
 
 class VirtualTime:
@@ -92,8 +93,8 @@ class FaultPlan:
     Parameters
     ----------
     rate : float
-        How likely a request fails: a write three times, a read 0.4 times this (there are many more reads). With 0
-        all is well.
+        How likely a request fails: a write three times, a read 0.4 times this (there are many more reads).
+        With 0 all is well.
     hits : Counter
         Counts what was drawn, by name of the kind.
     """

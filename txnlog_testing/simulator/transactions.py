@@ -73,7 +73,8 @@ class TransactionalClient(Client):
     """Whether the open transaction stages."""
     is_prepared: bool = False
     must_abort: bool = False
-    """Nothing else is known to be right: another client has ended the transaction, or its abort came to nothing."""
+    """Nothing else is known to be right: another client has ended the transaction, or its abort came to
+    nothing."""
     is_doubtful: bool = False
     """The last call's outcome is unknown: repeat it, or abort."""
 
@@ -182,7 +183,10 @@ class TransactionalClient(Client):
                     self.sequences[key] = part.base_sequence + part.records
 
     def failed(self, intent: Intent, error: TxnLogError) -> None:
-        """Open again, whatever it was: fenced, ended, out of order. A fenced instance often goes on for a while."""
+        """Open again, whatever it was: fenced, ended, out of order.
+
+        A fenced instance often goes on for a while.
+        """
         if error.kind == "commit-contention":
             # An abort may have been instead of a call whose outcome is unknown still.
             self.must_abort |= isinstance(intent.action, Write) and intent.action.end is Outcome.ABORT

@@ -1,8 +1,8 @@
 """The simulated world: virtual time, processes, and the scheduler that lets one of them do one effect at a time.
 
-Everything that happens follows from one seed: the world draws from one ``random.Random`` and nothing else, reads no
-clock of the machine, and never lets an order depend on hashes. Each effect and its answer go into the trace; two runs
-of one seed have the same :attr:`World.trace_hash`.
+Everything that happens follows from one seed: the world draws from one ``random.Random`` and nothing else,
+reads no clock of the machine, and never lets an order depend on hashes. Each effect and its answer go into
+the trace; two runs of one seed have the same :attr:`World.trace_hash`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Azurite, Microsoft's emulator of Azure Blob Storage, as a process on 127.0.0.1 with everything in memory.
 
-It is a package of npm: ``scripts/find-azurite`` installs the version that ``scripts/azurite`` pins into the environment. Its conditional creates are
-atomic: one thread answers all requests, and the blob's entry is looked for and made in one step of it.
+It is a package of npm: ``scripts/find-azurite`` installs the version that ``scripts/azurite`` pins into the
+environment. Its conditional creates are atomic: one thread answers all requests, and the blob's entry is
+looked for and made in one step of it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Requirements for every object store, as tests that any adapter can run.
 
-Subclass :class:`StoreConformance` in a test module under a name that begins with ``Test``, and say in a fixture
+Subclass :class:`StoreConformance` in a test module under a name that begins with ``Test``, and say in a
+fixture
 called ``store`` how an empty store is made::
 
     class TestMyStore(StoreConformance):
@@ -39,7 +40,8 @@ class StoreConformance:
     races: ClassVar[int] = 25
     """How often threads race for one key."""
     skipped_marks: ClassVar[frozenset[str]] = frozenset()
-    """Starts of a listing that this store gets wrong, and that no part of the log uses: each with its reason."""
+    """Starts of a listing that this store gets wrong, and that no part of the log uses: each with its reason.
+    """
 
     def test_create_succeeds_once(self, store: ObjectStore) -> None:
         """The first create wins; a second, even with the same bytes, changes nothing and says so."""
@@ -132,7 +134,10 @@ class StoreConformance:
         assert store.get(KEY) == b"x"
 
     def test_when_an_object_was_made(self, store: ObjectStore) -> None:
-        """The age is by the store's time, which counts seconds on some stores; a missing object has none. A store that cannot tell keeps its old entries."""
+        """The age is by the store's time, which counts seconds on some stores; a missing object has none.
+
+        A store that cannot tell keeps its old entries.
+        """
         before = store.store_time_ms() - 2_000
         store.create(KEY, b"x")
         made = created_ms(store, KEY)

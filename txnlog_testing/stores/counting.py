@@ -1,7 +1,7 @@
 """A store that counts the requests made of another: budgets are asserted as numbers of requests.
 
-Counted is what a cloud store would bill and wait for: every call, whatever its outcome; a streamed upload once,
-when it is closed. Bytes count in the direction in which they were sent, also when the create lost.
+Counted is what a cloud store would bill and wait for: every call, whatever its outcome; a streamed upload
+once, when it is closed. Bytes count in the direction in which they were sent, also when the create lost.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One racer of many processes that create the same slots: ``python -m txnlog_testing.stores.create_race``.
 
-Arguments: location of the store, the racer's number, number of slots. It prints ``ready``, waits for a line, creates
-every slot in order, and prints one letter per slot: ``C`` created, ``E`` exists, ``A`` ambiguous, ``R`` refused.
-For stores that several processes share.
+Arguments: location of the store, the racer's number, number of slots. It prints ``ready``, waits for a line,
+creates every slot in order, and prints one letter per slot: ``C`` created, ``E`` exists, ``A`` ambiguous,
+``R`` refused. For stores that several processes share.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
 """A small HTTP/1.1 proxy in front of a real object store that spoils requests by plan.
 
-It stands where a network and a busy service stand: between the client's library, with its own retries, time-outs and
-error mapping, and a real server. It does on the wire the same as :class:`~txnlog_testing.stores.faulty.FaultyStore` does below our own interface.
+It stands where a network and a busy service stand: between the client's library, with its own retries,
+time-outs and error mapping, and a real server. It does on the wire the same as
+:class:`~txnlog_testing.stores.faulty.FaultyStore` does below our own interface.
 
-* Bytes are passed on as they came, with the Host header that the client signed (SigV4 covers it); only a client's
-  ``Expect: 100-continue``, which no signature covers, is answered here and left out.
-* The plan is a function of (request, number of this request among those of the same method and target, from 1): what
-  one client meets does not depend on how clients interleave.
-* Delays are modelled milliseconds times ``time_scale``: a delay of 30 s takes 30 ms, and one that is longer than the
-  client's time-out is acted as what it comes to: no answer, and a delivery that comes later. HELD is the real thing
-  for the client's own time-out.
+* Bytes are passed on as they came, with the Host header that the client signed (SigV4 covers it); only a
+  client's ``Expect: 100-continue``, which no signature covers, is answered here and left out.
+* The plan is a function of (request, number of this request among those of the same method and target, from
+  1): what one client meets does not depend on how clients interleave.
+* Delays are modelled milliseconds times ``time_scale``: a delay of 30 s takes 30 ms, and one that is longer
+  than the client's time-out is acted as what it comes to: no answer, and a delivery that comes later. HELD is
+  the real thing for the client's own time-out.
 * It counts what it did, so that a test can tell that each fault was really met.
 
 Only plain HTTP, and only for tests: requests are held in memory.
@@ -71,9 +72,11 @@ class ProxyFaultKind(StrEnum):
     DELAY = "delay"
     """Delivered; the answer comes ``delay_ms`` late."""
     CONFLICT_409 = "conflict-409"
-    """Answered with S3's ConditionalRequestConflict; ``applied`` says whether it was delivered nevertheless."""
+    """Answered with S3's ConditionalRequestConflict; ``applied`` says whether it was delivered nevertheless.
+    """
     EXISTS_412 = "exists-412"
-    """Delivered twice, as by a retry below the client, which is told of the second: 412 for its own success."""
+    """Delivered twice, as by a retry below the client, which is told of the second: 412 for its own success.
+    """
     SERVER_ERROR = "server-error"
     """Answered with ``status``; ``applied`` says whether it was delivered nevertheless."""
     ERROR_IN_200 = "error-in-200"
@@ -227,7 +230,8 @@ class FaultProxy:
         Raises
         ------
         TimeoutError
-            Something is still on its way after a minute: a client that is still sending, or a HELD one that waits.
+            Something is still on its way after a minute: a client that is still sending, or a HELD one that
+            waits.
         """
         with self._idle:
             if not self._idle.wait_for(lambda: not self._busy, _IDLE_SECONDS_MAX):
@@ -305,7 +309,10 @@ class FaultProxy:
                 server.cut()
 
     def changed(self, request: Request) -> Request:
-        """Return what is passed on in place of a request: itself. For proxies that change what they pass on."""
+        """Return what is passed on in place of a request: itself.
+
+        For proxies that change what they pass on.
+        """
         return request
 
     def _begin(self, request: Request) -> ProxyFault | None:
@@ -376,7 +383,8 @@ class FaultProxy:
             self._count(fault, answer)
             await self._sleep(fault.delay_ms)
         elif fault.kind is ProxyFaultKind.DUPLICATED:
-            # Delivered again before the client can act on the answer: what it then does meets both deliveries.
+            # Delivered again before the client can act on the answer: what it then does meets both
+            # deliveries.
             await self._deliver(request)
             self._count(fault, answer)
         else:

@@ -1,12 +1,13 @@
 """A store in front of another that fails by plan: deterministic, with the real store behind it.
 
 The plan is a function of (operation, key, number of this call among the calls of the same operation and key,
-from 1). It is asked once per request; a streamed upload is one request. The kinds are named after what happened
-at the store, not after what the caller sees, since the caller's difficulty is exactly that several causes give
-the same answer.
+from 1). It is asked once per request; a streamed upload is one request. The kinds are named after what
+happened at the store, not after what the caller sees, since the caller's difficulty is exactly that several
+causes give the same answer.
 
-A crash raises :class:`SimulatedCrash` and leaves the store dead for its process: every later call raises again,
-``abort`` of a writer does nothing, as for a process that is no more. A request that it had sent may still arrive (:meth:`FaultyStore.release`).
+A crash raises :class:`SimulatedCrash` and leaves the store dead for its process: every later call raises
+again, ``abort`` of a writer does nothing, as for a process that is no more. A request that it had sent may
+still arrive (:meth:`FaultyStore.release`).
 """
 
 from __future__ import annotations
@@ -123,9 +124,11 @@ class Fault:
     status: int = 503
     """SERVER_ERROR: the HTTP status, shown in the error's values."""
     late_by: int | None = None
-    """APPLIED_LATE: arrives just before the n-th further request of this store (at least 1). If None, at `release`."""
+    """APPLIED_LATE: arrives just before the n-th further request of this store (at least 1). If None, at
+    `release`."""
     after_bytes: int | None = None
-    """OPEN_WRITE: strikes in the write that reaches this many bytes, 0 in ``open_write``. If None, in ``close``."""
+    """OPEN_WRITE: strikes in the write that reaches this many bytes, 0 in ``open_write``. If None, in
+    ``close``."""
 
 
 @dataclass(frozen=True, slots=True)

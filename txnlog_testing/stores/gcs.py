@@ -1,8 +1,9 @@
 """A server that speaks the part of Google Cloud Storage's XML interface that obstore uses: moto's S3 under Google's names.
 
-Google's XML interface is that of S3 but for the condition (``x-goog-if-generation-match``) and the credentials. Emulators of Google's JSON interface
-(fake-gcs-server, gcp-storage-emulator) do not take a PUT of the XML interface. So this shows that requests are right and what the adapter makes of answers; it
-says nothing about Google's own service.
+Google's XML interface is that of S3 but for the condition (``x-goog-if-generation-match``) and the
+credentials. Emulators of Google's JSON interface (fake-gcs-server, gcp-storage-emulator) do not take a PUT of
+the XML interface. So this shows that requests are right and what the adapter makes of answers; it says
+nothing about Google's own service.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class GcsServer:
     endpoint_url: str
     """``http://127.0.0.1:port``."""
     bucket: str = "txnlogtest"
-    """Letters and digits: obstore writes others as escapes, which moto does not read in the name of a bucket."""
+    """Letters and digits: obstore writes others as escapes, which moto does not read in the name of a bucket.
+    """
 
     @property
     def storage_options(self) -> dict[str, str]:

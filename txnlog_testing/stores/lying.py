@@ -15,7 +15,8 @@ from txnformat.store.wrapped import WrappedStore
 __all__ = ["Lie", "LyingStore"]
 
 RIVAL_SECONDS_MAX = 300.0
-"""Longest wait for a second creator of a key: a probe whose creators do not race cannot find a store that lets several win."""
+"""Longest wait for a second creator of a key: a probe whose creators do not race cannot find a store that
+lets several win."""
 
 _numbers = itertools.count()
 
@@ -24,7 +25,8 @@ class Lie(StrEnum):
     """The promises that a store can break."""
 
     SEVERAL_WIN = "several-win"
-    """Creators of one key that look before one of them writes all succeed, up to a number of them; the last write stays."""
+    """Creators of one key that look before one of them writes all succeed, up to a number of them; the last
+    write stays."""
     IGNORES_CONDITION = "ignores-condition"
     """Each create succeeds, and replaces what is there: a store that does not know ``If-None-Match``."""
     REPLACES = "replaces"

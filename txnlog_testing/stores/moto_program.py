@@ -1,7 +1,7 @@
 """moto's server with the one thing that it lacks of S3: a conditional write is one step.
 
-moto looks whether the key is free and then writes it, in a thread for each request: of two creators that meet between the
-two, both are told that they won. Here such requests follow one another.
+moto looks whether the key is free and then writes it, in a thread for each request: of two creators that meet
+between the two, both are told that they won. Here such requests follow one another.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class OneAtATime:
 class SpokenToAsGoogle:
     """A WSGI application of S3 under the names of Google's XML interface, which is S3's but for its condition and its credentials.
 
-    ``x-goog-if-generation-match: 0`` is S3's ``If-None-Match: *``; a bearer token must be there, and may be any.
+    ``x-goog-if-generation-match: 0`` is S3's ``If-None-Match: *``; a bearer token must be there, and may be
+    any.
     """
 
     def __init__(self, application: Application) -> None:

@@ -1,8 +1,8 @@
 """Runs a command for as long as its own standard input stays open: ``python -m txnlog_testing.stores.outlived``.
 
-Arguments: directories and files of the command, ``--``, the command. A test that is killed closes the pipe as it dies,
-so its server is stopped and what it leaves is removed also then. SIGINT goes to the whole group of a terminal; this process ignores it, since
-its parent decides when the server ends.
+Arguments: directories and files of the command, ``--``, the command. A test that is killed closes the pipe as
+it dies, so its server is stopped and what it leaves is removed also then. SIGINT goes to the whole group of a
+terminal; this process ignores it, since its parent decides when the server ends.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Servers of object stores as processes on 127.0.0.1: started, waited for, and always stopped.
 
-They end with their ``with`` block, and also when the process that started them is killed (:mod:`txnlog_testing.stores.outlived`).
+They end with their ``with`` block, and also when the process that started them is killed
+(:mod:`txnlog_testing.stores.outlived`).
 """
 
 from __future__ import annotations

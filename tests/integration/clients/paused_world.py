@@ -1,4 +1,5 @@
-"""A young log, and the same log days later: others have written, entries were deleted, and writers that slept have created deleted slots again.
+"""A young log, and the same log days later: others have written, entries were deleted, and writers that slept
+have created deleted slots again.
 
 A client that is paused at one of its requests meets the first before the pause, and the second after it.
 """
@@ -55,7 +56,8 @@ OTHER_ID = "0f0f0f0f-0000-4000-8000-000000000000"
 def snapshots_often() -> Iterator[None]:
     """Let writers take snapshots often, so that an opener has few entries to read.
 
-    Only those that nothing pauses: what a commit leaves to the background would make its requests at any time.
+    Only those that nothing pauses: what a commit leaves to the background would make its requests at any
+    time.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("txnformat.protocol.snapshots.TAIL_ENTRIES_MIN", SNAPSHOTS_EVERY)
@@ -124,7 +126,8 @@ def grow_old(world: TruncationWorld) -> Chain:
 
 
 def leave_behind(store: MemoryStore, chain: Chain, slots: Iterable[int]) -> None:
-    """Create deleted slots again, as writers do that slept before their create: each entry chains to the one that was before it."""
+    """Create deleted slots again, as writers do that slept before their create: each entry chains to the one
+    that was before it."""
     for slot in slots:
         entry = decode_entry(chain.entries[slot], slot)
         store.create(keys.entry_key(slot), encode_entry(replace(entry, write_id=OTHER_ID)))
@@ -157,7 +160,8 @@ class Days:
 
 
 def days(template: TruncationWorld, tip: int, *, has_hint: bool = True, has_bundles: bool = False) -> Days:
-    """Return a log right after entry ``tip``, and days later, when all entries below the boundary are deleted."""
+    """Return a log right after entry ``tip``, and days later, when all entries below the boundary are
+    deleted."""
     before = young(template, tip, has_hint=has_hint, has_bundles=has_bundles)
     after = before.copied()
     chain = grow_old(after)
@@ -169,8 +173,9 @@ def days(template: TruncationWorld, tip: int, *, has_hint: bool = True, has_bund
 class Paused(WrappedStore):
     """The store of a client that is paused once.
 
-    ``fails_first``: the first GET of each entry that is there fails for now, so that the client asks again, after the others of the same moment.
-    ``loses_answer``: no answer comes to the first create of an entry in the paused call, which has succeeded.
+    ``fails_first``: the first GET of each entry that is there fails for now, so that the client asks again,
+    after the others of the same moment. ``loses_answer``: no answer comes to the first create of an entry in
+    the paused call, which has succeeded.
     """
 
     def __init__(self, inner: ObjectStore, *, fails_first: bool = False, loses_answer: bool = False) -> None:

@@ -1,4 +1,5 @@
-"""Topics that grow under their producers and readers: nothing lost, nothing twice, every key in its partition."""
+"""Topics that grow under their producers and readers: nothing lost, nothing twice, every key in its
+partition."""
 
 from __future__ import annotations
 

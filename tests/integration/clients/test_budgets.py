@@ -196,7 +196,8 @@ def test_what_travels_in_entries_costs_no_request_of_its_own(
     commit: dict[RequestClass, int],
     abort: dict[RequestClass, int],
 ) -> None:
-    """Two topics. What is staged is uploaded, as in a log that does not embed; a flush of a one-shot begins files."""
+    """Two topics. What is staged is uploaded, as in a log that does not embed; a flush of a one-shot begins
+    files."""
     store, log = counted(embedding=True)
 
     def send() -> None:
@@ -357,7 +358,8 @@ def test_a_read_fetches_only_asked_chunks_of_committed_row_groups(
 
 
 def test_a_file_with_committed_and_aborted_batches_gives_only_the_committed() -> None:
-    """Two transactions whose batches lie in different files, of which one is aborted: its file is never touched."""
+    """Two transactions whose batches lie in different files, of which one is aborted: its file is never
+    touched."""
     store = CountingStore(MemoryStore())
     log = TxnLog.create(store, embedding=False)
     log.create_topic("w", WIDE)

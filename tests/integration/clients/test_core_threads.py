@@ -82,7 +82,8 @@ def test_many_threads_commit_each_intent_exactly_once() -> None:
 
 
 def test_a_caller_that_is_interrupted_while_it_waits_does_not_block_the_others() -> None:
-    """Ctrl-C in a thread that is next to lead reaches its caller at once; its commit goes on, and nobody waits for ever."""
+    """Ctrl-C in a thread that is next to lead reaches its caller at once; its commit goes on, and nobody
+    waits for ever."""
     memory = MemoryStore()
     TxnLog.create(memory).close()
     gate = Gate()
@@ -131,7 +132,8 @@ class _Cutting(FaultyStore):
 
 @pytest.mark.parametrize("lands", [False, True])
 def test_whoever_waits_for_a_leader_that_is_cut_off_is_committed_by_the_next(lands: bool) -> None:
-    """What was on its way may have landed: the next leader commits the same intents again, and each is in the log once."""
+    """What was on its way may have landed: the next leader commits the same intents again, and each is in the
+    log once."""
     memory = MemoryStore()
     log = TxnLog.create(memory)
     log.committer.commit(_intent(log))
@@ -274,7 +276,8 @@ def test_ctrl_c_reaches_a_caller_that_waits_for_background_work() -> None:
 
 
 def _interrupted_at(point: int, action: Callable[[], object]) -> bool:
-    """Do something, and raise in this thread at the given bytecode of this package; return whether it came to that."""
+    """Do something, and raise in this thread at the given bytecode of this package; return whether it came to
+    that."""
     left = [point]
 
     def trace(frame: FrameType, event: str, _argument: object) -> Any:

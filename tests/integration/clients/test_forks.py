@@ -208,7 +208,8 @@ def test_processes_of_multiprocessing_share_a_log(log: TxnLog) -> None:
 
 
 def test_a_child_waits_for_no_lock_of_its_parents_threads(tmp_path: Path) -> None:
-    """A thread of the parent is in the middle of a commit, with every lock that it takes, when the child begins."""
+    """A thread of the parent is in the middle of a commit, with every lock that it takes, when the child
+    begins."""
     parent = os.getpid()
     arrived, go_on = threading.Event(), threading.Event()
     armed = threading.Event()
@@ -286,7 +287,8 @@ def test_a_child_that_drops_an_upload_leaves_it_whole(place: str, tmp_path: Path
 
 
 def test_a_child_that_drops_a_file_in_the_making_writes_no_footer(tmp_path: Path) -> None:
-    """pyarrow ends a file by itself when its writer is collected; here with a footer that is passed on at once."""
+    """pyarrow ends a file by itself when its writer is collected; here with a footer that is passed on at
+    once."""
     store = LocalStore(str(tmp_path))
     schema = pa.schema([("n" * 300_000, pa.int64())])
     files = [SegmentFileWriter(store.open_write("x"), "x", schema)]

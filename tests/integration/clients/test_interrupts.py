@@ -1,6 +1,7 @@
 """Calls that are interrupted at points that CPython can deliver a signal at: what the caller was told is so.
 
-A sample, the same every time; ``make interrupt-points`` tries all points, ``make interrupts`` real signals by the ten thousand.
+A sample, the same every time; ``make interrupt-points`` tries all points, ``make interrupts`` real signals by
+the ten thousand.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Damage of the newest entry, which no other entry covers: no way of reading takes it for another one, no writer goes on from it."""
+"""Damage of the newest entry, which no other entry covers: no way of reading takes it for another one, no
+writer goes on from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Arguments of any type: what cannot be compared, hashed or shown is refused in words, never by an error from inside."""
+"""Arguments of any type: what cannot be compared, hashed or shown is refused in words, never by an error from
+inside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Producers whose attempt is older than the window of intent ids: what its sequences or its epoch prove is not asked of the window."""
+"""Producers whose attempt is older than the window of intent ids: what its sequences or its epoch prove is
+not asked of the window."""
 
 from __future__ import annotations
 

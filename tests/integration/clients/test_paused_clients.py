@@ -1,7 +1,9 @@
-"""Clients that are paused for days before each of their requests, while others write, and truncations delete entries.
+"""Clients that are paused for days before each of their requests, while others write, and truncations delete
+entries.
 
-What a client shows afterwards was committed, and is not older than what there was when its call began. What a writer commits counts once,
-or not at all. `make campaigns` tries more tips, and more of what the deleted slots may hold.
+What a client shows afterwards was committed, and is not older than what there was when its call began. What a
+writer commits counts once, or not at all. `make campaigns` tries more tips, and more of what the deleted
+slots may hold.
 """
 
 from __future__ import annotations
@@ -159,7 +161,8 @@ def test_a_client_that_is_far_behind_shows_what_was_committed(template: Truncati
 def commit_paused(
     world: TruncationWorld, number: int, again: Callable[[int], range], trouble: str | None
 ) -> bool:
-    """Pause a commit before one of its requests; check that it counts once, or not at all; return whether there was such a request."""
+    """Pause a commit before one of its requests; check that it counts once, or not at all; return whether
+    there was such a request."""
     store = Paused(world.store, fails_first=trouble == "fails first", loses_answer=trouble == "loses answer")
     log = world.opened(store)
     tip = log.state.entry

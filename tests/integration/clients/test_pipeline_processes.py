@@ -35,7 +35,8 @@ def test_after_the_end_nobody_is_replaced(tmp_path: Path) -> None:
 
 
 def test_who_stood_still_as_it_opened_takes_the_place_from_its_successor(tmp_path: Path) -> None:
-    """Of two who open one transactional id the last one has it: that the other one ends as fenced is no problem."""
+    """Of two who open one transactional id the last one has it: that the other one ends as fenced is no
+    problem."""
     place = str(tmp_path / "log")
     with TxnLog.create(place) as log:
         log.create_topic(ORDERS, ORDERS_SCHEMA, partitions=1, key_columns=["key"])

@@ -1,4 +1,5 @@
-"""A process whose view of the log is old calls with what the log is now: another process has altered the topic."""
+"""A process whose view of the log is old calls with what the log is now: another process has altered the
+topic."""
 
 from __future__ import annotations
 

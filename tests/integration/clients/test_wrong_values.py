@@ -1,4 +1,5 @@
-"""Every parameter of every public call with values that are none: each is refused as a TxnLogError, before anything is done, and in a short message."""
+"""Every parameter of every public call with values that are none: each is refused as a TxnLogError, before
+anything is done, and in a short message."""
 
 from __future__ import annotations
 

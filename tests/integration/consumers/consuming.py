@@ -25,7 +25,8 @@ T0 = ("t", 0)
 
 
 class World:
-    """A log with the topic ``t`` of some partitions, those who write to it, and the requests of those who read."""
+    """A log with the topic ``t`` of some partitions, those who write to it, and the requests of those who
+    read."""
 
     def __init__(
         self,

@@ -1,4 +1,5 @@
-"""Consume, transform, produce: real processes that are killed (SIGKILL) at every step; outputs and positions agree always."""
+"""Consume, transform, produce: real processes that are killed (SIGKILL) at every step; outputs and positions
+agree always."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ POINTS = {
     "close/before-entry": (1, 4),
     "close/after-entry": (1, 4),
 }
-"""Where a worker ends itself, at which time that it is there, and how many transactions are then committed."""
+"""Where a worker ends itself, at which time that it is there, and how many transactions are then committed.
+"""
 
 EVERYWHERE = [
     (point, buffer, embedding)
@@ -66,7 +68,8 @@ SOME = [
     for number, one in enumerate(EVERYWHERE)
     if number % 2 == 0 or one[0] in ("commit/before-entry", "commit/after-entry")
 ]
-"""What ``make test`` takes: every point, and around the entry with each buffer; ``make campaigns`` takes all."""
+"""What ``make test`` takes: every point, and around the entry with each buffer; ``make campaigns`` takes all.
+"""
 
 
 def test_every_point_is_in_the_short_round() -> None:
@@ -159,7 +162,8 @@ def test_57_positions_first_and_records_later_loses_and_in_one_transaction_it_do
 def test_58_a_windowed_function_that_acknowledges_what_it_received_loses_windows(
     buffer: str, nursery: Nursery, tmp_path: Path
 ) -> None:
-    """The window is in the memory of the process that dies; what is in it was acknowledged, and does not come again."""
+    """The window is in the memory of the process that dies; what is in it was acknowledged, and does not come
+    again."""
     job = windowed(tmp_path, buffer, way="windows_acknowledged")
     assert nursery.run(replace(job, at="commit-offsets/after-entry", nth=1)) == KILLED
     assert nursery.run(job) == 0

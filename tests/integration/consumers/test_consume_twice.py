@@ -1,4 +1,5 @@
-"""Two workers of one group at once, one of which stood still (SIGSTOP) while the other worked: what it then does is refused.
+"""Two workers of one group at once, one of which stood still (SIGSTOP) while the other worked: what it then
+does is refused.
 
 And what a worker costs.
 """
@@ -103,7 +104,8 @@ def test_a_zombie_under_another_transactional_id_finds_other_positions_than_it_r
 def test_while_a_zombies_transaction_holds_positions_its_successor_waits_for_its_end(
     buffer: str, nursery: Nursery, tmp_path: Path
 ) -> None:
-    """Under another transactional id nobody ends it but its timeout, or itself; under its own the successor does."""
+    """Under another transactional id nobody ends it but its timeout, or itself; under its own the successor
+    does."""
     job = prepare(tmp_path / "log", buffer=buffer, batch=BATCH, flushes=True)
     feed(job, *range(INPUTS))
     zombie = asleep(nursery, job, "flush-offsets/after-entry")

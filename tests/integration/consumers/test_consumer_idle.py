@@ -1,4 +1,5 @@
-"""A group is not forgotten while somebody reads under it, though nothing comes for longer than groups are kept."""
+"""A group is not forgotten while somebody reads under it, though nothing comes for longer than groups are
+kept."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ DAY_S = 24 * 3_600
 
 
 def pass_days(world: World, days: int, *consumers: Consumer) -> None:
-    """Let days go by on which only another topic is written to, consumers poll, and what is idle is forgotten."""
+    """Let days go by on which only another topic is written to, consumers poll, and what is idle is
+    forgotten."""
     if "other" not in world.writing.topics():
         world.writing.create_topic("other", "kafka")
     for _ in range(days):

@@ -1,4 +1,5 @@
-"""Consumer: an exception of a signal handler at any point of a call leaves it as before, or as behind the call."""
+"""Consumer: an exception of a signal handler at any point of a call leaves it as before, or as behind the
+call."""
 
 from __future__ import annotations
 

@@ -65,7 +65,8 @@ def test_records_cost_their_column_chunks_and_each_footer_once_and_a_look_one_ge
 
 @pytest.mark.parametrize("is_sealed", [False, True])
 def test_embedded_records_cost_a_get_for_each_entry_that_the_process_has_not_read(is_sealed: bool) -> None:
-    """Of those that it has followed it has the records already; those before the snapshot it fetches, until they are sealed."""
+    """Of those that it has followed it has the records already; those before the snapshot it fetches, until
+    they are sealed."""
     world = World()
     for number in range(20):
         world.append(number)
@@ -217,7 +218,8 @@ def test_chunks_in_memory_are_bounded_and_who_waits_for_room_is_next(monkeypatch
             order.append(batch.column("_partition")[0].as_py())
         assert max(begun) <= 6 * size
         assert [order.count(partition) for partition in range(6)] == [40] * 6
-        # Three chunks of 20 records are handed out in turns; then those that have waited are the first to begin.
+        # Three chunks of 20 records are handed out in turns; then those that have waited are the first to
+        # begin.
         assert set(order[:58]) == {0, 1, 2}
         assert set(order[62:118]) == {3, 4, 5}
 

@@ -1,4 +1,5 @@
-"""Consumers and transactions: positions that are pending, that come with what is written, and that another log has."""
+"""Consumers and transactions: positions that are pending, that come with what is written, and that another
+log has."""
 
 from __future__ import annotations
 

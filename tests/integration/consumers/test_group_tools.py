@@ -1,4 +1,5 @@
-"""``log.groups`` on logs in memory: lag against what a reader gets, positions that are set, what is refused, requests."""
+"""``log.groups`` on logs in memory: lag against what a reader gets, positions that are set, what is refused,
+requests."""
 
 from __future__ import annotations
 
@@ -109,7 +110,8 @@ def world() -> World:
 
 @pytest.fixture(scope="module")
 def sealed() -> World:
-    """Twenty segments, of which the list has the older ones; aborted records in each; open and plain records behind."""
+    """Twenty segments, of which the list has the older ones; aborted records in each; open and plain records
+    behind."""
     world = World()
     for number in range(20):
         world.write(1 + number % 3)
@@ -135,7 +137,8 @@ def readable(world: World) -> list[int]:
 
 
 def test_lag_is_the_number_of_records_that_a_committed_reader_still_gets(sealed: World) -> None:
-    """At every offset: before and in sealed segments, at markers, in aborted records, behind the last stable offset."""
+    """At every offset: before and in sealed segments, at markers, in aborted records, behind the last stable
+    offset."""
     offsets = readable(sealed)
     state = sealed.log.refresh()
     partition = state.partition(sealed.key)

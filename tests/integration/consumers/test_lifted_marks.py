@@ -1,4 +1,5 @@
-"""Maintenance lifts the marks of subscriptions over offsets that no reader gets. The specification, section 5.11."""
+"""Maintenance lifts the marks of subscriptions over offsets that no reader gets. The specification, section
+5.11."""
 
 from __future__ import annotations
 

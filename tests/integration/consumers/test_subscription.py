@@ -1,4 +1,5 @@
-"""Subscriptions on real stores: what is received, what is acknowledged, what comes again, in transactions and at once."""
+"""Subscriptions on real stores: what is received, what is acknowledged, what comes again, in transactions and
+at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Ends of transactions that have acknowledged: the subscription may be in use, gone, or waited for by somebody else."""
+"""Ends of transactions that have acknowledged: the subscription may be in use, gone, or waited for by
+somebody else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Subscription: an exception of a signal handler at any point of a call loses no record, and no acknowledgement."""
+"""Subscription: an exception of a signal handler at any point of a call loses no record, and no
+acknowledgement."""
 
 from __future__ import annotations
 

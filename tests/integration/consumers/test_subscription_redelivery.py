@@ -1,4 +1,5 @@
-"""What a subscription receives again, and what it does not: after ends of transactions, seeks, and acknowledgements of others."""
+"""What a subscription receives again, and what it does not: after ends of transactions, seeks, and
+acknowledgements of others."""
 
 from __future__ import annotations
 

@@ -94,7 +94,8 @@ def test_what_is_lost_or_doubled_is_seen() -> None:
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_a_writer_that_died_in_the_middle_is_gone_on_with(system: str, tmp_path: Path) -> None:
-    """It dies with the orders of a transaction written, as both systems may have them then, and not its payments."""
+    """It dies with the orders of a transaction written, as both systems may have them then, and not its
+    payments."""
     load = Load(seed=5, count=6, rate=1, kills=0)
     first, *rest = [one for one in changes(load.seed, load.count) if not one.rolled_back]
     died = opened(system, str(tmp_path / "x"))

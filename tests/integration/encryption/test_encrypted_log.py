@@ -38,7 +38,8 @@ from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
 
 def test_no_object_of_a_log_shows_what_was_written(root: Path, log: TxnLog, options: dict[str, str]) -> None:
-    """Rows in entries and in files, groups, seals, compacted files, erasures, snapshots, batch tables: all of it."""
+    """Rows in entries and in files, groups, seals, compacted files, erasures, snapshots, batch tables: all of
+    it."""
     log.rotate_key()
     for first in range(0, 20, 2):
         send(log, first, 2)
@@ -173,7 +174,8 @@ def test_a_damaged_hint_is_passed_over(root: Path, log: TxnLog, options: dict[st
 def test_a_commit_whose_answer_is_lost_is_there_once(
     kind: FaultKind, rotates: bool, options: dict[str, str]
 ) -> None:
-    """The writer compares what comes back after it was decrypted; with a new data key a repeat sends other bytes."""
+    """The writer compares what comes back after it was decrypted; with a new data key a repeat sends other
+    bytes."""
     shared = MemoryStore()
     source = KeySource(options["key_client"])
     armed: list[str] = []

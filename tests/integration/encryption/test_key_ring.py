@@ -1,4 +1,5 @@
-"""The key ring against accounts that may write into the store, key clients that err, and processes that were open meanwhile."""
+"""The key ring against accounts that may write into the store, key clients that err, and processes that were
+open meanwhile."""
 
 from __future__ import annotations
 

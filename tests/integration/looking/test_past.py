@@ -1,4 +1,5 @@
-"""Old states: found by the nearest snapshot, or from the first entry, also of logs whose old entries are deleted."""
+"""Old states: found by the nearest snapshot, or from the first entry, also of logs whose old entries are
+deleted."""
 
 from __future__ import annotations
 
@@ -157,7 +158,8 @@ def test_a_state_too_far_from_what_is_stored_is_refused(
 
 
 def test_entries_that_lead_elsewhere_than_to_the_newest_are_refused(world: TruncationWorld) -> None:
-    """The last entry's slot holds another one that fits: nothing after it says so but the state that the log has folded."""
+    """The last entry's slot holds another one that fits: nothing after it says so but the state that the log
+    has folded."""
     log = world.opened()
     newest = log.state.entry
     key = keys.entry_key(newest)

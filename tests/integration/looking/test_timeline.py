@@ -96,7 +96,8 @@ def test_every_outcome_is_told(world: World, name: str, outcome: str, cause: str
 
 
 def test_runs_and_markers_fill_each_partition(world: World) -> None:
-    """No offset is in two runs, and those in none are markers: one for each end of a transaction in the partition."""
+    """No offset is in two runs, and those in none are markers: one for each end of a transaction in the
+    partition."""
     shown = document(world.opened())
     for number, (part, place) in enumerate(zip(shown.partitions, shown.samples[-1].places, strict=True)):
         offsets = [
@@ -212,7 +213,8 @@ def test_groups_have_their_lag_at_every_entry(world: World) -> None:
 
 
 def test_objects_are_those_in_the_store(world: World) -> None:
-    """Each object that writers made is counted once, but for hints, the format, probes, bundles and blocks of ids."""
+    """Each object that writers made is counted once, but for hints, the format, probes, bundles and blocks of
+    ids."""
     counts = {one.kind: one.objects for one in document(world.opened()).objects}
     keys = [info.key for info in world.store.list("")]
     assert counts["commit entries"] == sum("/log/" in key for key in keys)

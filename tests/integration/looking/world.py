@@ -49,7 +49,8 @@ class World:
         return TxnLog.open(self.store if store is None else store, clock=self.clock)
 
     def begun(self, name: str, *, buffer: str = "inline", records: int = 3, **settings: Any) -> Producer:
-        """Return a producer whose transaction has records in both partitions of one topic, and in the other topic."""
+        """Return a producer whose transaction has records in both partitions of one topic, and in the other
+        topic."""
         producer = Producer(self.log, name, buffer=buffer, **settings)
         producer.init()
         producer.begin()

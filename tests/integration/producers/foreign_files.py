@@ -89,7 +89,8 @@ def patched_file(path: Path, old: bytes, new: bytes) -> Path:
 
 
 def _other_statistics(which: str) -> Write:
-    """The largest id, or text, of the file is smaller than its values, or there are nulls where it says that there are none."""
+    """The largest id, or text, of the file is smaller than its values, or there are nulls where it says that
+    there are none."""
 
     def write(table: pa.Table, folder: Path) -> Path:
         if which == "numbers":
@@ -166,7 +167,8 @@ def _with_ids(table: pa.Table, folder: Path) -> Path:
 
 
 def _overlapping(table: pa.Table, folder: Path) -> Path:
-    """Write a file whose first row group begins where the second does: readers decode bytes for one column only."""
+    """Write a file whose first row group begins where the second does: readers decode bytes for one column
+    only."""
     path = by_pyarrow(table, folder, compression="none", use_dictionary=False, row_group_size=ROWS // 2)
     first, second = (pq.read_metadata(path).row_group(group).column(0).data_page_offset for group in (0, 1))
     return patched_file(path, b"\x26" + varint(second), b"\x26" + varint(first))

@@ -1,4 +1,5 @@
-"""Values that are larger than a record: cut into chunks by the producer, in one transaction, and put together again."""
+"""Values that are larger than a record: cut into chunks by the producer, in one transaction, and put together
+again."""
 
 from __future__ import annotations
 

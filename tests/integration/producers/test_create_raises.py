@@ -1,4 +1,5 @@
-"""A store that raises in place of an answer to ``create``: it may have created the object, so the slot is read back."""
+"""A store that raises in place of an answer to ``create``: it may have created the object, so the slot is
+read back."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ class Raising(MemoryStore):
     """Raises at some attempts to create entries, after the object is there, or later puts it there itself."""
 
     plan: str = ""
-    """One letter for each attempt: r, created and raised; n, raised; l, no answer, and lands before the next attempt; else as ever."""
+    """One letter for each attempt: r, created and raised; n, raised; l, no answer, and lands before the next
+    attempt; else as ever."""
 
     def __init__(self) -> None:
         super().__init__()

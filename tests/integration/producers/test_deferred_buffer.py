@@ -1,4 +1,5 @@
-"""The deferred buffer, and how auto becomes it: stages hold nobody up, and the commit shows everything at once."""
+"""The deferred buffer, and how auto becomes it: stages hold nobody up, and the commit shows everything at
+once."""
 
 from __future__ import annotations
 
@@ -329,7 +330,8 @@ def test_auto_commits_what_is_many_in_one_entry_if_it_was_never_staged() -> None
 
 
 def test_the_state_holds_references_and_totals_however_many_rows_are_staged() -> None:
-    """A thousand times the rows, and a hundred times the batches, in as many flushes: the same state but for digits."""
+    """A thousand times the rows, and a hundred times the batches, in as many flushes: the same state but for
+    digits."""
     sizes = {}
     for batches, records in ((1, 10), (100, 100)):
         log = new_log(partitions=2)
@@ -370,7 +372,8 @@ SMALL = 512 * MIB
     ids=lambda case: case.buffer,
 )
 def test_a_transaction_larger_than_its_memory(tmp_path: Path, case: Case) -> None:
-    """A process of its own writes 512 MiB, and grows by less than half of it: ``make memory`` does it with 4 GiB."""
+    """A process of its own writes 512 MiB, and grows by less than half of it: ``make memory`` does it with 4
+    GiB."""
     found = measure(tmp_path, case)
     assert found["sent_bytes"] >= SMALL
     assert found["growth_mib"] <= 192

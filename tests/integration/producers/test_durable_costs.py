@@ -1,4 +1,5 @@
-"""What durable answers cost on a local disk: syncs of directories, counted. Following a log without news costs none."""
+"""What durable answers cost on a local disk: syncs of directories, counted. Following a log without news
+costs none."""
 
 from __future__ import annotations
 
@@ -131,7 +132,8 @@ def test_a_repeat_syncs_one_directory_and_its_repeat_none(root: Path) -> None:
 
 @pytest.mark.parametrize("embed_bytes", [0, 65_536])
 def test_a_commit_costs_what_it_did_also_behind_others(root: Path, embed_bytes: int) -> None:
-    """Data file and entry: each synced, and its directory; the entry alone, where it has the records. What others committed before rides along."""
+    """Data file and entry: each synced, and its directory; the entry alone, where it has the records. What
+    others committed before rides along."""
     process = Process(root)
     with Producer(process.log, embed_bytes=embed_bytes) as producer:
         for value in range(3):

@@ -1,4 +1,5 @@
-"""Small transactions in their entries: one request to write, the same rows whoever reads them and when, and nothing that keeps entries for ever."""
+"""Small transactions in their entries: one request to write, the same rows whoever reads them and when, and
+nothing that keeps entries for ever."""
 
 from __future__ import annotations
 

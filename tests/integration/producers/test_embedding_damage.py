@@ -1,4 +1,5 @@
-"""Damage of an entry with rows: a fold needs the head alone, and nothing that needs the rows takes others for them."""
+"""Damage of an entry with rows: a fold needs the head alone, and nothing that needs the rows takes others for
+them."""
 
 from __future__ import annotations
 

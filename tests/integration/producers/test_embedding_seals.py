@@ -104,7 +104,8 @@ def test_a_deep_verification_takes_what_arrow_calls_unequal_for_the_same() -> No
 def test_entries_with_rows_are_sealed_by_their_number_however_small_and_whatever_they_hold(
     topics: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reader fetches each entry once, whatever the number of its topics and partitions: so it is entries that are counted."""
+    """A reader fetches each entry once, whatever the number of its topics and partitions: so it is entries
+    that are counted."""
     bound, commits = 8, 60
     monkeypatch.setattr(committer, "SEAL_PAYLOADS", bound)
     store = CountingStore(MemoryStore())

@@ -181,7 +181,8 @@ def _payload_keys(store: MemoryStore) -> list[str]:
 
 
 def test_no_certificate_while_a_bundle_repeats_payloads_that_are_gone() -> None:
-    """A writer that slept creates a bundle after the truncation: the next vacuum finds it, and so does the certificate before that."""
+    """A writer that slept creates a bundle after the truncation: the next vacuum finds it, and so does the
+    certificate before that."""
     clock, store, log = old_log(seals=True)
     late = keys.payloads_key(10, 19)
     repeated = store.get(late) or b""

@@ -1,4 +1,5 @@
-"""A producer whose transaction others stage in: who they are does not matter, here they are another opened log."""
+"""A producer whose transaction others stage in: who they are does not matter, here they are another opened
+log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What people know from Kafka's producers, shown by what it does here: ids, epochs, restarts, and what waits for what."""
+"""What people know from Kafka's producers, shown by what it does here: ids, epochs, restarts, and what waits
+for what."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Records without a key: producers that send little spread over the partitions, and each keeps its order in one."""
+"""Records without a key: producers that send little spread over the partitions, and each keeps its order in
+one."""
 
 from __future__ import annotations
 

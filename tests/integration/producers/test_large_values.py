@@ -1,4 +1,5 @@
-"""What is written can be read, also where a reader has to be careful: large values and lists that compress very well."""
+"""What is written can be read, also where a reader has to be careful: large values and lists that compress
+very well."""
 
 from __future__ import annotations
 

@@ -26,7 +26,8 @@ HOURS = datetime.timedelta(hours=2)
 
 
 def log_of(commits: int) -> tuple[ManualClock, MemoryStore, TxnLog]:
-    """Return a log on a store that is far away, whose last entry has so many small transactions before and in it."""
+    """Return a log on a store that is far away, whose last entry has so many small transactions before and in
+    it."""
     clock = ManualClock()
     store = MemoryStore(clock)
     log = TxnLog.create(FarStore(store), clock=clock)
@@ -73,7 +74,8 @@ def test_the_last_entries_are_read_in_tens() -> None:
     _, store, log = log_of(75)
     log.committer.write_snapshot()
     entries, payloads = cold_gets(store)
-    # Tens, and a hundred that is not there; a ten that is not complete, the checkpoint, and the slot behind it.
+    # Tens, and a hundred that is not there; a ten that is not complete, the checkpoint, and the slot behind
+    # it.
     assert payloads <= log.state.entry // 10 + 2
     assert entries <= log.state.entry % 10 + 3
     assert bundles(store) == [(first, first + 9) for first in range(0, log.state.entry - 8, 10)]
@@ -99,7 +101,8 @@ def test_bundles_have_what_the_slots_have_and_none_is_written_on_a_local_disk_or
 def test_entries_without_payloads_are_bundled_only_if_ten_of_them_come_in_a_minute(
     seconds: int, tens: int
 ) -> None:
-    """Followers find those together; others they read one by one, as they come. A hundred of them are in the bundle of their heads."""
+    """Followers find those together; others they read one by one, as they come. A hundred of them are in the
+    bundle of their heads."""
     clock, store, log = log_of(0)
     while log.state.entry % 10 != 9:
         log.create_topic(f"first-{log.state.entry}", SCHEMA)

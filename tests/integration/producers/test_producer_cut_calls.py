@@ -1,4 +1,5 @@
-"""A producer in which a call is cut by an error that no code raises on purpose, and one that many threads use at once."""
+"""A producer in which a call is cut by an error that no code raises on purpose, and one that many threads use
+at once."""
 
 from __future__ import annotations
 
@@ -160,7 +161,8 @@ def test_sends_of_many_threads_are_each_in_the_log_once_while_others_flush(log: 
 def test_a_send_that_returned_before_a_commit_is_in_a_transaction_and_one_that_was_refused_is_not(
     log: TxnLog,
 ) -> None:
-    """Threads send while another one ends transaction after transaction: what is accepted is in exactly one of them."""
+    """Threads send while another one ends transaction after transaction: what is accepted is in exactly one
+    of them."""
     accepted: list[int] = []
     ended = threading.Event()
     with Producer(log, "p") as producer:

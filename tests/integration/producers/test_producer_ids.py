@@ -120,7 +120,8 @@ def test_numbers_are_given_when_records_leave_the_buffer() -> None:
 
 @pytest.mark.parametrize("kind", [FaultKind.APPLIED_LOST_ANSWER, FaultKind.FAIL_BEFORE])
 def test_numbers_that_may_be_in_the_log_are_never_given_to_other_records(kind: FaultKind) -> None:
-    """In Kafka a batch that expires resets the id. Here it keeps its numbers until the log says what became of it."""
+    """In Kafka a batch that expires resets the id. Here it keeps its numbers until the log says what became
+    of it."""
     plan = Plan()
     log = faulty(plan)
     producer = Producer(log, linger_ms=10**9)

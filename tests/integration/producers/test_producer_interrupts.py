@@ -246,7 +246,8 @@ def test_other_threads_go_on_while_the_caller_was_interrupted(store: Interruptin
 
 
 def test_a_call_without_a_transaction_is_told_that_the_last_one_is_committed(log: TxnLog) -> None:
-    """All that a caller can learn who was interrupted when the commit had ended, and before it had the answer."""
+    """All that a caller can learn who was interrupted when the commit had ended, and before it had the
+    answer."""
     with Producer(log, "p") as producer:
         next_transaction_counts(log, producer, 1)
         for call in (producer.commit, producer.abort):

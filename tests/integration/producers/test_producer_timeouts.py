@@ -278,7 +278,8 @@ def test_a_log_says_how_long_the_longest_timeout_is() -> None:
 
 
 def test_a_longest_timeout_costs_one_entry_and_no_more_later() -> None:
-    """Given, it is in the first entry, which comes with the log: so no producer of another process can miss it."""
+    """Given, it is in the first entry, which comes with the log: so no producer of another process can miss
+    it."""
     store = CountingStore(MemoryStore())
     log = TxnLog.create(store, max_transaction_timeout_ms=5_000)
     assert log.state.entry == 0

@@ -247,7 +247,8 @@ def test_an_error_inside_the_with_block_is_what_the_caller_sees() -> None:
 
 
 def test_a_log_that_went_on_far_does_not_make_a_new_commit_unclear() -> None:
-    """Over 1,000 entries between the producer's view and the tip: the intent window begins after its first slot."""
+    """Over 1,000 entries between the producer's view and the tip: the intent window begins after its first
+    slot."""
     store = MemoryStore()
     log = TxnLog.create(store)
     log.create_topic("t", NUMBERS)

@@ -1,4 +1,5 @@
-"""The footer of a Parquet file that is sent as it is: nothing of the file's own is passed on, and its types are the topic's."""
+"""The footer of a Parquet file that is sent as it is: nothing of the file's own is passed on, and its types
+are the topic's."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def _told(path: Path | io.BytesIO) -> list[Any]:
 
 
 def _wanted(path: Path) -> list[Any]:
-    """Return what the log's own footer of a file has to tell: what pyarrow tells, but no bounds of floats with NaN or -0.0."""
+    """Return what the log's own footer of a file has to tell: what pyarrow tells, but no bounds of floats
+    with NaN or -0.0."""
     told = _told(path)
     with pq.ParquetFile(path) as file:
         columns = file.metadata.num_columns

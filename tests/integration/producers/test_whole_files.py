@@ -1,4 +1,5 @@
-"""Parquet files of other writers that are sent as they are: the records of a send, and nothing that could not be read."""
+"""Parquet files of other writers that are sent as they are: the records of a send, and nothing that could not
+be read."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def _nan_free(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("write", [by_pyarrow, with_gzip, by_deltalake, by_polars])
 def test_records_are_those_of_a_send(write: Write, tmp_path: Path) -> None:
-    """Values, order, offsets, sequences and times; and each reader, with and without conditions, that sees the one sees the other."""
+    """Values, order, offsets, sequences and times; and each reader, with and without conditions, that sees
+    the one sees the other."""
     table, log = some_rows(), topic_log(timestamp_column="at")
     log.create_topic("u", SCHEMA, timestamp_column="at")
     path = write(table, tmp_path)

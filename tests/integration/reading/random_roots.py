@@ -200,7 +200,8 @@ class RandomLog:
         self.log.alter_topic("brief", add_columns=[pa.field("later", pa.struct([("x", pa.int8())]))])
 
     def rename_columns(self) -> None:
-        """Other names, also of the time; a column that goes, its name for another one, and a new one under a name that was free."""
+        """Other names, also of the time; a column that goes, its name for another one, and a new one under a
+        name that was free."""
         self.log.alter_topic("wide", rename={"local": "at", "text": "words"}, drop=["i8"])
         self.log.alter_topic("wide", rename={"i16": "i8"}, add_columns=[pa.field("text", pa.int64())])
         self.names = {"local": "at", "text": "words", "i8": None, "i16": "i8"}

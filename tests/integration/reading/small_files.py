@@ -32,7 +32,8 @@ def counted(far: bool) -> CountingStore:
 def fill(
     store: ObjectStore, files: int, partitions: int, *, seal_after: int | None = None, topic: str = "t"
 ) -> list[int]:
-    """Write transactions of a record in each partition, one file each; return the numbers that are in the log.
+    """Write transactions of a record in each partition, one file each; return the numbers that are in the
+    log.
 
     ``seal_after``: so many of them are sealed, in two segments.
     """

@@ -1,4 +1,5 @@
-"""A topic as a pyarrow Dataset: the rows of log.read, in DuckDB, Polars and pandas, with pushdown into Parquet."""
+"""A topic as a pyarrow Dataset: the rows of log.read, in DuckDB, Polars and pandas, with pushdown into
+Parquet."""
 
 from __future__ import annotations
 
@@ -161,7 +162,8 @@ def test_columns_and_conditions_reach_parquet() -> None:
             run()
         size = measured.counts.bytes_read(KeyClass.DATA)
         wanted = chunk_bytes(log, names, batches)
-        # Some engines plan with a scan of their own, so that footers come twice; and gaps below 8 KiB are fetched.
+        # Some engines plan with a scan of their own, so that footers come twice; and gaps below 8 KiB are
+        # fetched.
         assert (number, wanted <= size) == (number, True)
         assert (number, size <= wanted + 2 * footers + 14 * 2**13) == (number, True)
 

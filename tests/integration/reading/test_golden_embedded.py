@@ -1,4 +1,5 @@
-"""A kept root with rows in its entries stands for the same as when it was written, is written alike, and is gone on with."""
+"""A kept root with rows in its entries stands for the same as when it was written, is written alike, and is
+gone on with."""
 
 from __future__ import annotations
 
@@ -149,7 +150,8 @@ def test_a_repeat_of_an_embedded_append_is_recognized(log: TxnLog, how: str) -> 
 
 
 def test_the_root_is_gone_on_with(log: TxnLog) -> None:
-    """The waiting transactions are decided, all rows are sealed and compacted, new ones are added: offsets and values stay."""
+    """The waiting transactions are decided, all rows are sealed and compacted, new ones are added: offsets
+    and values stay."""
     for name in ("prepared", "open"):
         log.transactions.force_terminate(name)
     expected = {name: rows for name, rows in known_rows().items() if name.endswith(" snapshot")}

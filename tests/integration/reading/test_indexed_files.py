@@ -1,4 +1,5 @@
-"""Compacted files have a page index and Bloom filters for engines that read them without txnlog, beside the same rows."""
+"""Compacted files have a page index and Bloom filters for engines that read them without txnlog, beside the
+same rows."""
 
 from __future__ import annotations
 

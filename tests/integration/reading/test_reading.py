@@ -41,7 +41,8 @@ def numbers(log: TxnLog, **asked: Any) -> list[int]:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A log with one partition: 0 1 | C | 10 11 (aborted) | A | 20 21 | C, so offsets 0 to 8, records at 0 1 3 4 6 7."""
+    """A log with one partition: 0 1 | C | 10 11 (aborted) | A | 20 21 | C, so offsets 0 to 8, records at 0 1
+    3 4 6 7."""
     return _written(tmp_path / "log")
 
 

@@ -49,7 +49,8 @@ class Meeting(CountingStore):
 
 
 def fill(log: TxnLog, transactions: int = 1) -> None:
-    """Create topic t with transactions of one file each; several files are so large that each is decoded by a thread."""
+    """Create topic t with transactions of one file each; several files are so large that each is decoded by a
+    thread."""
     names = [f"c{number}" for number in range(COLUMNS)]
     large = pa.schema([("noise", pa.binary())]) if transactions > 1 else pa.schema([])
     log.create_topic("t", pa.schema([*((name, pa.int64()) for name in names), *large]))

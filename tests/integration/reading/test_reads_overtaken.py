@@ -1,4 +1,5 @@
-"""Reads whose files are compacted and vacuumed while they read: each record comes once, from wherever it then is."""
+"""Reads whose files are compacted and vacuumed while they read: each record comes once, from wherever it then
+is."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ Read = Callable[[TxnLog], Any]
 
 
 class World:
-    """Eight records in sealed segments, of which a compaction has written some together; transactions whose commits interlock, and aborted records."""
+    """Eight records in sealed segments, of which a compaction has written some together; transactions whose
+    commits interlock, and aborted records."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()

@@ -1,4 +1,5 @@
-"""The worst that names can do: a column is dropped, and another one gets its name. No reader shows old values under it, wherever the old records lie."""
+"""The worst that names can do: a column is dropped, and another one gets its name. No reader shows old values
+under it, wherever the old records lie."""
 
 from __future__ import annotations
 
@@ -139,7 +140,8 @@ def test_a_consumer_that_reads_again_has_the_columns_of_now(log: TxnLog) -> None
 
 
 def test_a_batch_of_a_consumer_has_no_two_columns_of_one_name() -> None:
-    """Of one partition records are planned already when the column is dropped; those of the other one come in a batch of their own."""
+    """Of one partition records are planned already when the column is dropped; those of the other one come in
+    a batch of their own."""
     log = TxnLog.create(MemoryStore())
     log.create_topic("t", pa.schema([("id", pa.int64()), ("note", pa.string())]), partitions=2)
     for partition in range(2):

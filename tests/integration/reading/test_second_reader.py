@@ -1,4 +1,5 @@
-"""The reader in tests/golden/second_reader, made from the specification alone, shows what ``log.read`` shows, bit for bit."""
+"""The reader in tests/golden/second_reader, made from the specification alone, shows what ``log.read`` shows,
+bit for bit."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ def assert_same(root: Path, *, snapshots: tuple[bool, ...] = (True, False)) -> d
         assert sorted(found) == sorted(wanted)
         for name, want in wanted.items():
             assert found[name].column_names == want.column_names
-            # A duration is its whole number of microseconds in DuckDB, and texts and binaries have another width in Arrow.
+            # A duration is its whole number of microseconds in DuckDB, and texts and binaries have another
+            # width in Arrow.
             assert bits(found[name].cast(want.schema)).equals(bits(want)), name
     return {name: want.num_rows for name, want in wanted.items()}
 
@@ -127,7 +129,8 @@ def head_size(path: Path) -> int:
 
 
 def test_a_changed_byte_is_noticed_in_what_is_read(tmp_path: Path) -> None:
-    """Of each kind of object one that was read, and entries; in what was not read any byte may be another one."""
+    """Of each kind of object one that was read, and entries; in what was not read any byte may be another
+    one."""
     root, draw = tmp_path / "log", random.Random(4)
     history = RandomLog(root, 7, embedding=True)
     history.write_every_kind()

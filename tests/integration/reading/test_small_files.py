@@ -1,4 +1,5 @@
-"""Many small files: each is one GET, whatever partitions it holds and however it is read; several are on their way where a request has a latency."""
+"""Many small files: each is one GET, whatever partitions it holds and however it is read; several are on
+their way where a request has a latency."""
 
 from __future__ import annotations
 
@@ -156,7 +157,8 @@ def test_a_consumer_that_is_far_behind_fetches_each_file_once_in_chunks(
 
 
 class Meeting(Far):
-    """The first two reads of data, once ``meets`` is set, go on only together: a read that is alone waits until the barrier breaks."""
+    """The first two reads of data, once ``meets`` is set, go on only together: a read that is alone waits
+    until the barrier breaks."""
 
     def __init__(self) -> None:
         super().__init__(MemoryStore())

@@ -60,7 +60,8 @@ class Between(io.BytesIO):
 
 @pytest.fixture
 def interleaved(log: TxnLog) -> list[tuple[bytes, bytes]]:
-    """Chunks of three values, of which one is aborted and one is torn, lie among each other and among plain records."""
+    """Chunks of three values, of which one is aborted and one is torn, lie among each other and among plain
+    records."""
     sizes = {"buffer": "inline", "batch_bytes": 1, "buffer_bytes": 1}
     one, two, torn = (opened(log, name, **sizes) for name in ("one", "two", "torn"))
     aborted = opened(log, "aborted", **sizes)

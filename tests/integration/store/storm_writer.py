@@ -1,7 +1,8 @@
-"""A writer that commits without end until its standard input ends: run by test_s3_faults.py, not a test itself.
+"""A writer that commits without end until its standard input ends: run by test_s3_faults.py, not a test
+itself.
 
-Arguments: location, storage options (JSON), the writer's number, and the name of a mutation or ``none``. It prints every
-answer that it gets, as JSON lists (:class:`txnlog_testing.models.chain_oracle.Report`).
+Arguments: location, storage options (JSON), the writer's number, and the name of a mutation or ``none``. It
+prints every answer that it gets, as JSON lists (:class:`txnlog_testing.models.chain_oracle.Report`).
 """
 
 from __future__ import annotations

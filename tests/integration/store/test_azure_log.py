@@ -1,4 +1,5 @@
-"""A log in a container of Azure: what people meet when something is wrong with credentials, names or processes."""
+"""A log in a container of Azure: what people meet when something is wrong with credentials, names or
+processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The requests of the adapter of clouds, and its judgement of answers: Azurite behind a proxy that spoils requests."""
+"""The requests of the adapter of clouds, and its judgement of answers: Azurite behind a proxy that spoils
+requests."""
 
 from __future__ import annotations
 

@@ -74,7 +74,8 @@ def test_without_seaweedfs_one_line_says_what_to_install(tmp_path: Path) -> None
 def _interrupt(demo: subprocess.Popen[str]) -> str:
     """Interrupt the demo until it ends, as a user does; return its stderr.
 
-    Python drops a signal that arrives during a garbage collection which ends with a finalizer ("Exception ignored in"): 7 of 800 were.
+    Python drops a signal that arrives during a garbage collection which ends with a finalizer ("Exception
+    ignored in"): 7 of 800 were.
     """
     while True:
         demo.send_signal(signal.SIGINT)

@@ -1,4 +1,5 @@
-"""Opening a log on a local disk: its directory of entries is not looked through, and a missing entry is still noticed."""
+"""Opening a log on a local disk: its directory of entries is not looked through, and a missing entry is still
+noticed."""
 
 from __future__ import annotations
 
@@ -65,9 +66,11 @@ def test_a_wrapper_says_how_the_store_behind_it_lists() -> None:
 
 
 def build(root: Path, entries_after: int) -> int:
-    """Make a log with a snapshot and at least so many entries after the newest one, without bundles; returns the newest entry.
+    """Make a log with a snapshot and at least so many entries after the newest one, without bundles; returns
+    the newest entry.
 
-    Snapshots are written beside the commits, so where they land is chance. Bundles, which are hints, could stand in for an entry that a test removes.
+    Snapshots are written beside the commits, so where they land is chance. Bundles, which are hints, could
+    stand in for an entry that a test removes.
     """
     store = MemoryStore()
     with TxnLog.create(store) as log:

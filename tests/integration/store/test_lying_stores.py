@@ -1,4 +1,5 @@
-"""No store that breaks its promise at every request gets as far as a wrong acknowledgement: not one lie, nor several at once."""
+"""No store that breaks its promise at every request gets as far as a wrong acknowledgement: not one lie, nor
+several at once."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ PAGE = Path(__file__).parents[3] / "docs/internals/reliability.md"
 
 
 def _stores(inner: MemoryStore | LocalStore, lies: frozenset[Lie]) -> list[LyingStore]:
-    """Return the store with these lies, and with each number of winners or of stale answers when it tells one lie."""
+    """Return the store with these lies, and with each number of winners or of stale answers when it tells one
+    lie."""
     if lies == {Lie.SEVERAL_WIN}:
         return [LyingStore(inner, lies, winners=winners) for winners in WINNERS]
     if lies in ({Lie.STALE_READS}, {Lie.STALE_LISTS}):
@@ -69,8 +71,8 @@ def test_a_store_that_lies_gets_no_log() -> None:
 def test_a_store_that_lies_since_its_log_was_made_acknowledges_nothing() -> None:
     """The first write of a process tries it.
 
-    Stale listings alone are not looked for: nothing that is acknowledged rests on them. One read cannot tell a store that replaced the object, and shows
-    the one before once more, from one that keeps its promise.
+    Stale listings alone are not looked for: nothing that is acknowledged rests on them. One read cannot tell
+    a store that replaced the object, and shows the one before once more, from one that keeps its promise.
     """
     refused = tried = 0
     for lies in SETS:

@@ -1,7 +1,8 @@
-"""Commits through a network and a service that fail in every way, to a real S3 server: none is lost, none lands twice.
+"""Commits through a network and a service that fail in every way, to a real S3 server: none is lost, none
+lands twice.
 
-Three processes commit as fast as they can through the fault proxy, which spoils a share of their requests; the chain is
-then read from the server itself and held against every answer that they were given.
+Three processes commit as fast as they can through the fault proxy, which spoils a share of their requests;
+the chain is then read from the server itself and held against every answer that they were given.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from txnlog_testing.stores.s3_server import S3Server, seaweedfs_server
 
 CREATES = rounds(1_000, 2_000)
 MUTANT_CREATES = (150, 600, 2_400)
-"""Lengths of the storms that look for a broken writer: which fault meets whom hangs on how the writers interleave."""
+"""Lengths of the storms that look for a broken writer: which fault meets whom hangs on how the writers
+interleave."""
 WAIT_SECONDS_MAX = 500
 WRITERS = 3
 SEED = 20_260_101

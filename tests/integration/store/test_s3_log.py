@@ -1,4 +1,5 @@
-"""A log in a bucket: what actions cost, and what people meet when something is wrong with store, credentials or clock."""
+"""A log in a bucket: what actions cost, and what people meet when something is wrong with store, credentials
+or clock."""
 
 from __future__ import annotations
 
@@ -102,7 +103,8 @@ def test_a_warm_commit_is_one_entry_put_and_one_data_put_where_it_is_not_embedde
 class Far(CountingStore):
     """Far away: requests that are sent together overlap, so rounds can be told from requests.
 
-    On a busy machine one of them may be sent so late that it looks like a round of its own: never too few are counted.
+    On a busy machine one of them may be sent so late that it looks like a round of its own: never too few are
+    counted.
     """
 
     def __init__(self, inner: ObjectStore) -> None:

@@ -1,4 +1,5 @@
-"""What answers at the endpoint is no S3, or nothing answers there: the error names the endpoint, and no log is told as missing."""
+"""What answers at the endpoint is no S3, or nothing answers there: the error names the endpoint, and no log
+is told as missing."""
 
 from __future__ import annotations
 

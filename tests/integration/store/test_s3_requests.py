@@ -29,7 +29,8 @@ def server() -> Iterator[S3Server]:
 @pytest.fixture
 def wire(server: S3Server, request: pytest.FixtureRequest) -> Iterator[Wire[S3Store]]:
     with FaultProxy(server.endpoint_url) as proxy:
-        # Short for answers that are held back, of which there are none for a part of an upload: that may take its time.
+        # Short for answers that are held back, of which there are none for a part of an upload: that may take
+        # its time.
         seconds = "20" if "large" in request.node.name else "1"
         options = {**server.storage_options, "endpoint_url": proxy.url, "read_timeout_s": seconds}
         wire = Wire(proxy, S3Store(server.url(f"wire-{next(_numbers)}"), options))

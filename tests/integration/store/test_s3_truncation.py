@@ -1,4 +1,5 @@
-"""A truncation in a bucket, through a network that spoils each of its requests once: it ends as without, or with one error, and another run completes it."""
+"""A truncation in a bucket, through a network that spoils each of its requests once: it ends as without, or
+with one error, and another run completes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Keys with which stores encrypt: which requests carry them, and what a store with its own judgement says without."""
+"""Keys with which stores encrypt: which requests carry them, and what a store with its own judgement says
+without."""
 
 from __future__ import annotations
 

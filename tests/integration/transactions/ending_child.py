@@ -21,7 +21,8 @@ HOSTILE = "TXNLOG_TEST_HOSTILE"
 
 
 def _signal(number: int) -> Callable[[], object]:
-    """Signal the asking thread: one sent to the process may reach another thread, after this one has answered."""
+    """Signal the asking thread: one sent to the process may reach another thread, after this one has
+    answered."""
     return lambda: signal.pthread_kill(threading.get_ident(), number)
 
 

@@ -1,4 +1,5 @@
-"""What nobody uses any more is forgotten by maintenance and by writers, on a real log with a clock of the test's own."""
+"""What nobody uses any more is forgotten by maintenance and by writers, on a real log with a clock of the
+test's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""SparkTransaction without Spark: an exception of a signal handler at any point, and what the log and the next run say.
+"""SparkTransaction without Spark: an exception of a signal handler at any point, and what the log and the
+next run say.
 
 The frames of these tests are Spark's class, and stage from this process what tasks and driver of a job would.
 """
@@ -23,7 +24,8 @@ from txnlog import InvalidTransactionStateError, ProducerFencedError, TxnLog
 from txnlog_testing.interrupts import Point, interrupted_at_each, record, thinned
 
 PLACES = ("spark_datasource/write/transaction", "writers/calls.py", "txnformat/shield.py")
-"""Where the user's thread is in a call; the rest of it is on a library thread, or in what stands for the job."""
+"""Where the user's thread is in a call; the rest of it is on a library thread, or in what stands for the job.
+"""
 
 
 class _Interrupt(Exception):

@@ -1,4 +1,5 @@
-"""Spills of real logs: the state stays bounded behind a prepared transaction, and crashes, races, vacuums and truncations lose nothing."""
+"""Spills of real logs: the state stays bounded behind a prepared transaction, and crashes, races, vacuums and
+truncations lose nothing."""
 
 from __future__ import annotations
 
@@ -108,7 +109,8 @@ def test_state_and_snapshots_stay_bounded_behind_a_prepared_transaction() -> Non
 
 
 class Held:
-    """A log on which a transaction was prepared at once; behind it is what others write. Time passes only where it is asked for."""
+    """A log on which a transaction was prepared at once; behind it is what others write. Time passes only
+    where it is asked for."""
 
     def __init__(self, store: ObjectStore | None = None) -> None:
         self.clock = ManualClock() if store is None else SystemClock()
@@ -377,7 +379,8 @@ def test_a_log_that_begins_with_a_snapshot_of_spills_reads_and_verifies() -> Non
     world.log.maintain("seal")
     world.check()
     world.end()
-    # The seal has taken the spills, and a vacuum deletes them: the entries that are left begin before that seal.
+    # The seal has taken the spills, and a vacuum deletes them: the entries that are left begin before that
+    # seal.
     spills = {info.key for info in world.store.list("_txnlog/tables/")}
     world.log.maintain("seal")
     for _ in range(3):

@@ -1,4 +1,5 @@
-"""A log on which upkeep of every kind happens, step by step, and which a truncation may cut to its tip between any two steps."""
+"""A log on which upkeep of every kind happens, step by step, and which a truncation may cut to its tip
+between any two steps."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ _numbers = count()
 
 @contextmanager
 def small_parts() -> Iterator[None]:
-    """Let a bundle have one entry, so that a boundary may lie at any entry, and lists of segments be made at once and be divided."""
+    """Let a bundle have one entry, so that a boundary may lie at any entry, and lists of segments be made at
+    once and be divided."""
     with pytest.MonkeyPatch.context() as patch:
         for name, module in sorted(sys.modules.items()):
             if name.startswith("txnformat.") and hasattr(module, "BUNDLE_ENTRIES"):
@@ -42,7 +44,8 @@ def small_parts() -> Iterator[None]:
 class CutWorld:
     """A log, its clock, and the records that a reader must see.
 
-    Topics: ``t`` keeps all records in two partitions, ``k`` the latest of each key, ``gone`` is deleted by a step.
+    Topics: ``t`` keeps all records in two partitions, ``k`` the latest of each key, ``gone`` is deleted by a
+    step.
     """
 
     def __init__(self, *, embedding: bool = False) -> None:
@@ -134,7 +137,8 @@ class CutWorld:
         log.close()
 
     def erase(self) -> None:
-        """Erase the secrets, as far as one call does it: of the partitions only files that have some are written anew."""
+        """Erase the secrets, as far as one call does it: of the partitions only files that have some are
+        written anew."""
         log = self.opened()
         log.erase("t", f"name = '{SECRET}'", requested_by="a test", key=f"{self.number:032}")
         self.rows = {

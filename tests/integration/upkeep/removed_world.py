@@ -1,4 +1,5 @@
-"""A log that was trimmed in the middle of its segments, whose files below the log start a vacuum has deleted; and every operation of TxnLog on it."""
+"""A log that was trimmed in the middle of its segments, whose files below the log start a vacuum has deleted;
+and every operation of TxnLog on it."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def small_spills(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class RemovedWorld:
-    """Objects and a clock. Files have records of two partitions, a segment many files; some transactions were aborted, one is prepared behind all that is sealed."""
+    """Objects and a clock. Files have records of two partitions, a segment many files; some transactions were
+    aborted, one is prepared behind all that is sealed."""
 
     def __init__(self, layout: str, *, embedded: bool) -> None:
         self.layout = layout

@@ -1,4 +1,5 @@
-"""A search for canaries: credentials given to the library and the command in every way, in everything that shows.
+"""A search for canaries: credentials given to the library and the command in every way, in everything that
+shows.
 
 Spark's part is in tests/spark/test_spark_secrets.py.
 """
@@ -55,7 +56,8 @@ def canaries_in(text: str | bytes) -> list[str]:
 
 
 def all_of(error: BaseException) -> str:
-    """Return everything that anything could show of an error: text, repr, notes, values, causes, traceback, pickle."""
+    """Return everything that anything could show of an error: text, repr, notes, values, causes, traceback,
+    pickle."""
     parts = []
     found: list[BaseException] = [error]
     while found:

@@ -1,4 +1,5 @@
-"""Compactions that take long, or whose topics change or go meanwhile, and windows of commits between the entries of runs."""
+"""Compactions that take long, or whose topics change or go meanwhile, and windows of commits between the
+entries of runs."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def part_of(log: TxnLog) -> SegmentPart:
 
 
 def test_a_compaction_may_take_longer_than_the_grace_of_a_vacuum() -> None:
-    """Each step is shorter: what it writes is named before it is too old, and what it reads is what is there then."""
+    """Each step is shorter: what it writes is named before it is too old, and what it reads is what is there
+    then."""
     clock = ManualClock()
     log = made(MemoryStore(clock), clock=clock)
     for number in range(20):
@@ -182,7 +184,8 @@ def test_a_window_of_commits_in_which_no_run_has_an_entry_is_empty(monkeypatch: 
     "change", [{"add_columns": pa.schema([("more", pa.string())])}, {"widen": {"n": pa.int64()}}]
 )
 def test_a_snapshot_whose_topic_changes_and_is_compacted_reads_on(change: dict[str, Any]) -> None:
-    """Its records get the newest version of the schema; it reads them by its own. What is younger may not even fit into it."""
+    """Its records get the newest version of the schema; it reads them by its own. What is younger may not
+    even fit into it."""
     small = pa.schema([("n", pa.int16())])
     log = TxnLog.create(MemoryStore())
     log.create_topic("t", small)

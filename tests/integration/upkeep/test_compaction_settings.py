@@ -144,7 +144,8 @@ def test_values_that_make_no_sense_are_refused(tmp_path: Path, name: str, value:
 
 @pytest.mark.parametrize("time", ["append", "record"])
 def test_compaction_again_and_again_does_not_hold_retention_up(time: str) -> None:
-    """Parts that are far apart in time are not written together: else the oldest records would go with the newest."""
+    """Parts that are far apart in time are not written together: else the oldest records would go with the
+    newest."""
     clock = QuickClock()
     with TxnLog.create(MemoryStore(clock), clock=clock, embedding=False) as log:
         settings: dict[str, int | str] = {"retention.ms": 8 * HOUR, "retention.time": time}

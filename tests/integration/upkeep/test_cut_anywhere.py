@@ -1,4 +1,5 @@
-"""Nothing takes an entry that a truncation has deleted for one that is missing, wherever the truncation was, and whatever came after it."""
+"""Nothing takes an entry that a truncation has deleted for one that is missing, wherever the truncation was,
+and whatever came after it."""
 
 from __future__ import annotations
 

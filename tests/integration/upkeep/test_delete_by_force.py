@@ -1,4 +1,5 @@
-"""Removing records beyond the last stable offset: transactions in the way are ended first. The specification, section 5.13."""
+"""Removing records beyond the last stable offset: transactions in the way are ended first. The specification,
+section 5.13."""
 
 from __future__ import annotations
 

@@ -228,7 +228,8 @@ def refusal(producer: Producer, subscription: Subscription, records: Any) -> Ack
 def test_a_transaction_commits_though_records_that_it_acknowledges_were_removed(
     before: bool, flushed: bool, cumulative: bool
 ) -> None:
-    """Pending acknowledgements, in the log or in the producer, keep no commit from landing; and of two transactions only one makes output of a removed record."""
+    """Pending acknowledgements, in the log or in the producer, keep no commit from landing; and of two
+    transactions only one makes output of a removed record."""
     log = filled()
     log.create_topic("out", NUMBERS)
     log.subscriptions.create("t", "work")

@@ -1,4 +1,5 @@
-"""Deleting a topic: what the caller is told, what the programs that use the topic are told, and what it costs."""
+"""Deleting a topic: what the caller is told, what the programs that use the topic are told, and what it
+costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Entries that a truncation has deleted, or may have deleted: what still tells of them, and what says that nothing does."""
+"""Entries that a truncation has deleted, or may have deleted: what still tells of them, and what says that
+nothing does."""
 
 from __future__ import annotations
 

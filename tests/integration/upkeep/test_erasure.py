@@ -290,7 +290,8 @@ def test_an_erasure_needs_no_file_below_the_log_start(log: TxnLog, compacted: bo
 
 
 def test_a_certificate_waits_for_files_that_went_below_the_log_start(log: TxnLog) -> None:
-    """Nothing is rewritten, for no reader sees the records any more; their file is there until a vacuum deletes it."""
+    """Nothing is rewritten, for no reader sees the records any more; their file is there until a vacuum
+    deletes it."""
     for name in (f"{CANARY}1", "b"):
         write(log, name)
     log.maintain("seal")

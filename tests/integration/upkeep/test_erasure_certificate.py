@@ -23,7 +23,8 @@ WHERE = f"name LIKE '{CANARY}%'"
 
 
 class Completing(MemoryStore):
-    """Has an upload under way that is completed just before uploads are listed, once it is armed: as S3 does, it then lists the object alone."""
+    """Has an upload under way that is completed just before uploads are listed, once it is armed: as S3 does,
+    it then lists the object alone."""
 
     pending: tuple[str, bytes] | None = None
     armed = False
@@ -68,7 +69,8 @@ def test_an_upload_that_is_completed_while_the_last_look_goes_on_is_seen() -> No
 
 @pytest.mark.parametrize("late", [False, True], ids=["before the rewriting", "after it"])
 def test_a_temporary_file_is_left_to_a_vacuum_whenever_it_was_written(tmp_path: Path, late: bool) -> None:
-    """An erasure that was rewritten long before is due at the same look; a compactor that planned before the other one is killed."""
+    """An erasure that was rewritten long before is due at the same look; a compactor that planned before the
+    other one is killed."""
     clock = ManualClock()
     store = LocalStore(tmp_path, clock=clock)
     log = made(store, clock)
@@ -99,7 +101,8 @@ def test_a_temporary_file_is_left_to_a_vacuum_whenever_it_was_written(tmp_path: 
 
 
 class Changing(LocalStore):
-    """Has one temporary file when uploads are listed for the first time, and another one, or an error, at the second time."""
+    """Has one temporary file when uploads are listed for the first time, and another one, or an error, at the
+    second time."""
 
     left: Path | None = None
     fails = False

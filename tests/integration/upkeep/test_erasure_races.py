@@ -1,4 +1,5 @@
-"""Erasures beside compactors and other erasures, paused at requests; files that land late. ``make campaigns`` and ``make erasure`` take every request."""
+"""Erasures beside compactors and other erasures, paused at requests; files that land late. ``make campaigns``
+and ``make erasure`` take every request."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def test_the_file_of_a_compactor_that_lost_lands_below_the_replace() -> None:
 
 
 def test_a_compactor_names_no_file_of_which_an_erasure_has_replaced_a_part() -> None:
-    """Its file has the records of two partitions. The erasure rewrites one of them, looks once more, and the compactor's entry lands before it says how far it came."""
+    """Its file has the records of two partitions. The erasure rewrites one of them, looks once more, and the
+    compactor's entry lands before it says how far it came."""
     clock = ManualClock()
     log = made(MemoryStore(clock), clock)
     write(log, "a", f"{CANARY}1")
@@ -147,7 +149,8 @@ def test_a_call_sleeps_until_its_erasure_left_the_state(suffix: str) -> None:
 
 
 def test_two_first_calls_with_the_same_key_make_one_erasure() -> None:
-    """A transaction is open, so neither call is done at once; the second comes before each entry that the first one writes."""
+    """A transaction is open, so neither call is done at once; the second comes before each entry that the
+    first one writes."""
     for place in count():
         log = filled()
         producer = Producer(log, "open", buffer="inline")

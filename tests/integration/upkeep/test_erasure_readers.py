@@ -1,4 +1,5 @@
-"""Readers that follow a topic while records of it are erased: consumers, subscriptions, and readers in the order of commits."""
+"""Readers that follow a topic while records of it are erased: consumers, subscriptions, and readers in the
+order of commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A topic keeps only the latest record of each key: what goes, when, what is refused, and who goes on over the gaps."""
+"""A topic keeps only the latest record of each key: what goes, when, what is refused, and who goes on over
+the gaps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A log without a usable snapshot, however long it is, opens a piece at a time: the same state, the same complaints."""
+"""A log without a usable snapshot, however long it is, opens a piece at a time: the same state, the same
+complaints."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Every operation on a log that was trimmed in the middle of its segments, and whose files below a vacuum has deleted.
+"""Every operation on a log that was trimmed in the middle of its segments, and whose files below a vacuum has
+deleted.
 
-A segment that the log start cuts still names the files of the records that went. Nothing may open them: not an operation that begins afterwards, and none that is under way.
+A segment that the log start cuts still names the files of the records that went. Nothing may open them: not
+an operation that begins afterwards, and none that is under way.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ OVERTAKEN = {
     "storage": "a sidecar that was written was deleted before it was read back: the log is complete without it",
     "not-sealed": "the same, in a removal by force",
 }
-"""Kinds of errors by which an operation says that it has slept for longer than the grace, and what has met it."""
+"""Kinds of errors by which an operation says that it has slept for longer than the grace, and what has met
+it."""
 
 __all__ = ["small_spills"]
 
@@ -76,7 +79,8 @@ UNDER_WAY = ("compact", "verify", "delete_records", "dataset", "read columns", "
 
 @pytest.mark.parametrize("name", rounds(UNDER_WAY, tuple(OPERATIONS)))
 def test_an_operation_in_the_middle_of_which_records_and_files_go(name: str) -> None:
-    """It has slept for so long; then it is done with what is left, or says what has happened: no error sends the operator to a backup."""
+    """It has slept for so long; then it is done with what is left, or says what has happened: no error sends
+    the operator to a backup."""
     for layout in rounds(("sealed",), LAYOUTS):
         world = before(layout, False)
         seen = Interposed(world.copied().store)

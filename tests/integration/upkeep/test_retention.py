@@ -1,4 +1,5 @@
-"""Retention: whole segments go by time and by size, whatever records say of their own time; readers may hold them back."""
+"""Retention: whole segments go by time and by size, whatever records say of their own time; readers may hold
+them back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Sealing on real stores: the state stays bounded, reads fetch what they touch, and a lost sidecar harms nothing else."""
+"""Sealing on real stores: the state stays bounded, reads fetch what they touch, and a lost sidecar harms
+nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Segment lists of a real log: merged in levels and divided into leaves, they describe what the seals say, and nothing else."""
+"""Segment lists of a real log: merged in levels and divided into leaves, they describe what the seals say,
+and nothing else."""
 
 from __future__ import annotations
 

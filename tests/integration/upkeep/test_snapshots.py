@@ -62,7 +62,8 @@ def append(log: TxnLog, *numbers: int, topic: str = "t", partition: int = 0) -> 
 
 @pytest.fixture
 def held(log: TxnLog) -> Iterator[tuple[TxnLog, Producer]]:
-    """Of t: an open transaction with 1, then a committed one with 2, an aborted one with 3, a plain append of 4."""
+    """Of t: an open transaction with 1, then a committed one with 2, an aborted one with 3, a plain append of
+    4."""
     with Producer(log, "slow", buffer="inline") as slow, Producer(log, "quick", buffer="inline") as quick:
         slow.begin()
         slow.send("t", rows(1), partition=0)

@@ -1,4 +1,5 @@
-"""What a truncation deletes, keeps and refuses; and what a truncated log still tells. The specification, section 5.18."""
+"""What a truncation deletes, keeps and refuses; and what a truncated log still tells. The specification,
+section 5.18."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A truncation and a vacuum at once: each runs in the middle of the other, before requests of each kind; `make campaigns` tries every request.
+"""A truncation and a vacuum at once: each runs in the middle of the other, before requests of each kind;
+`make campaigns` tries every request.
 
 Also a root that was copied: what its objects' times say is never too early.
 """
@@ -43,7 +44,8 @@ def truncation(log: TxnLog) -> None:
 
 @pytest.fixture(scope="module")
 def template() -> TruncationWorld:
-    """A log with garbage, whose entries are old, and have a boundary and a list of condemned objects: both programs delete now."""
+    """A log with garbage, whose entries are old, and have a boundary and a list of condemned objects: both
+    programs delete now."""
     with one_by_one():
         world = TruncationWorld()
         log = world.opened()
@@ -102,7 +104,8 @@ def run(program: Program, world: TruncationWorld) -> None:
 def test_a_boundary_in_a_root_that_was_copied_with_its_times_is_as_young_as_the_copy(
     template: TruncationWorld, tmp_path: Path
 ) -> None:
-    """As rsync -a copies it: the modification time is that of the original, years ago, and nothing below may go for an hour."""
+    """As rsync -a copies it: the modification time is that of the original, years ago, and nothing below may
+    go for an hour."""
     original = LocalStore(str(tmp_path / "original"))
     for info in template.store.list(""):
         original.create(info.key, template.store.get(info.key) or b"")

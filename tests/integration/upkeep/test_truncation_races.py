@@ -1,6 +1,8 @@
-"""A truncation beside everything else: something happens at each of its requests; and clients that were away while entries went.
+"""A truncation beside everything else: something happens at each of its requests; and clients that were away
+while entries went.
 
-The suite tries the first request of each kind (operation and sort of key), and the last of all; `make campaigns` tries many more.
+The suite tries the first request of each kind (operation and sort of key), and the last of all; `make
+campaigns` tries many more.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ def prepared(world: TruncationWorld, request: pytest.FixtureRequest) -> Truncati
 
 
 def requests_of(world: TruncationWorld) -> list[tuple[RequestKind, str]]:
-    """Return the kinds of the requests that the next truncation of a world makes, with those that open the log."""
+    """Return the kinds of the requests that the next truncation of a world makes, with those that open the
+    log."""
     other = ripe(world)
     store = Interposed(other.store)
     other.opened(store).truncate()
@@ -89,7 +92,8 @@ def test_two_truncations_at_once_delete_what_one_deletes(prepared: TruncationWor
 
 
 def test_a_truncation_that_sleeps_for_days_while_others_run_looks_anew(prepared: TruncationWorld) -> None:
-    """Slots that it has listed are gone when it reads them, and the bundles that it found missing are there: the log is not damaged."""
+    """Slots that it has listed are gone when it reads them, and the bundles that it found missing are there:
+    the log is not damaged."""
     expected = prepared.shown()
     for info in prepared.store.list(keys.BUNDLE_PREFIX):
         prepared.store.delete(info.key)
@@ -150,7 +154,8 @@ def _truncate_twice(world: TruncationWorld) -> None:
 def test_a_deleted_slot_that_is_created_again_is_not_read_by_either_guard(
     world: TruncationWorld, monkeypatch: pytest.MonkeyPatch, removed: str
 ) -> None:
-    """A reader trusts slots for half an hour after its look at the boundary, for nothing below a boundary goes in its first hour. Without either it reads what the log never had."""
+    """A reader trusts slots for half an hour after its look at the boundary, for nothing below a boundary
+    goes in its first hour. Without either it reads what the log never had."""
     world.age()
     log = world.opened()
     old = OldEntries(log.state.entry)
@@ -215,7 +220,8 @@ def away(template: TruncationWorld) -> Iterator[Away]:
 
 
 def test_a_writer_that_slept_and_creates_a_deleted_slot_again_has_lost_it(away: Away) -> None:
-    """Its entry lands in the deleted slot: only the boundary, read after the create, says that it is not the log's."""
+    """Its entry lands in the deleted slot: only the boundary, read after the create, says that it is not the
+    log's."""
     producer = Producer(away.log, linger_ms=10 * EIGHT_DAYS_S * 1_000)
     producer.init()
     producer.send("t", rows(77_777), partition=0)

@@ -269,7 +269,8 @@ def test_a_log_whose_maintenance_needs_more_is_left_alone(
 
 
 def metadata(world: World) -> list[str]:
-    """Return what a vacuum has to read: lists, their leaves, indexes of live segments, lists of condemned objects, and the entries that it asks for times."""
+    """Return what a vacuum has to read: lists, their leaves, indexes of live segments, lists of condemned
+    objects, and the entries that it asks for times."""
     store = Interposed(world.store)
     world.opened(store).vacuum(GRACE, dry_run=True)
     classes = {KeyClass.TABLE, KeyClass.SIDECAR, KeyClass.CONDEMNED}
@@ -473,7 +474,8 @@ def test_maintenance_of_an_older_log_deletes_nothing() -> None:
 
 
 class Settling(WrappedStore):
-    """A store whose time is estimated: each look finds the estimate too high by a few ms, as Date headers narrow it down."""
+    """A store whose time is estimated: each look finds the estimate too high by a few ms, as Date headers
+    narrow it down."""
 
     def __init__(self, store: ObjectStore) -> None:
         super().__init__(store)

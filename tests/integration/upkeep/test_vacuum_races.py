@@ -1,7 +1,8 @@
-"""A vacuum beside everything else: something happens at each of its requests. Each test fails without the rule that it is about.
+"""A vacuum beside everything else: something happens at each of its requests. Each test fails without the
+rule that it is about.
 
-The suite tries some of the first requests of each kind (operation and sort of key), and the last of all; `make campaigns` tries all that write, and a third of
-the reads.
+The suite tries some of the first requests of each kind (operation and sort of key), and the last of all;
+`make campaigns` tries all that write, and a third of the reads.
 """
 
 from __future__ import annotations
@@ -140,7 +141,8 @@ def test_what_happens_in_the_middle_of_a_vacuum_loses_nothing(
 
 
 def test_a_read_that_was_planned_within_the_grace_goes_on(prepared: World) -> None:
-    """After any vacuum the objects that were planned before records were removed, and lists replaced, are still there."""
+    """After any vacuum the objects that were planned before records were removed, and lists replaced, are
+    still there."""
     log = prepared.opened()
     before = shown(log)
     reader = log.read("t")

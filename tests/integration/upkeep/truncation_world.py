@@ -22,7 +22,8 @@ __all__ = ["BOUNDARY", "EIGHT_DAYS_S", "HOUR_S", "TruncationWorld", "append", "e
 EIGHT_DAYS_S = 8 * 24 * 3_600
 HOUR_S = 3_600
 BOUNDARY = 100
-"""The boundary that the log allows once its entries are old: it has a little more than two hundred of them."""
+"""The boundary that the log allows once its entries are old: it has a little more than two hundred of them.
+"""
 SNAPSHOTS_EVERY = 100
 
 
@@ -44,12 +45,14 @@ _numbers = count()
 
 
 def _name() -> str:
-    """Return a store's name of its own: a process keeps the block of producer ids that it holds by log and place."""
+    """Return a store's name of its own: a process keeps the block of producer ids that it holds by log and
+    place."""
     return f"truncated-{next(_numbers)}"
 
 
 class TruncationWorld:
-    """Objects and a clock. The log has two named snapshots, bundles, and transactions of one id, of which one was aborted."""
+    """Objects and a clock. The log has two named snapshots, bundles, and transactions of one id, of which one
+    was aborted."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()

@@ -39,7 +39,8 @@ def new_key(directory: str, born: int) -> str:
 
 
 class World:
-    """Five records, two of them removed, segments in lists that were merged, batch tables, aborted transactions, and one that is open."""
+    """Five records, two of them removed, segments in lists that were merged, batch tables, aborted
+    transactions, and one that is open."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -98,7 +99,8 @@ class World:
         self.clock.sleep(GRACE.total_seconds() + 1)
 
     def finish(self) -> None:
-        """Let two vacuums and a third for what was born last delete all that can be, and check that this is so."""
+        """Let two vacuums and a third for what was born last delete all that can be, and check that this is
+        so."""
         for _ in range(3):
             self.wait()
             self.opened().vacuum(GRACE)
@@ -119,7 +121,8 @@ class World:
 
 
 def unnamed(log: TxnLog) -> set[str]:
-    """Return the objects of the root that the state does not lead to, found in another way than the vacuum does it."""
+    """Return the objects of the root that the state does not lead to, found in another way than the vacuum
+    does it."""
     state, sidecars, store = log.refresh(), log.sidecars, log.store
     live = {one.key for one in (*state.files, *state.tables, *state.segment_lists)}
     for named in state.segment_lists:

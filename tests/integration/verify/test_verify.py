@@ -1,4 +1,5 @@
-"""Verification: a sound log of every shape has no problem; every kind of damage to every object is found and named."""
+"""Verification: a sound log of every shape has no problem; every kind of damage to every object is found and
+named."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def rows(first: int, count: int) -> pa.Table:
 
 
 def build(store: ObjectStore) -> None:
-    """Make a log with everything: one-shot, inline, aborted, without transaction, batch table, open, snapshots."""
+    """Make a log with everything: one-shot, inline, aborted, without transaction, batch table, open,
+    snapshots."""
     log = TxnLog.create(store, embedding=False)
     log.create_topic("t", NUMBERS, partitions=2)
     log.create_topic("empty", NUMBERS)
@@ -352,7 +354,8 @@ def test_a_truncated_log_is_verified_from_its_boundary(
     assert report.checked["files"] == sum(key_class(key) is KeyClass.DATA for key in template)
     assert [note.kind for note in report.notes] == ["deleted-entries", "below-boundary"]
     assert report.notes[0].count == first.born
-    # A change of a deleted entry, of which only the bundle is left, breaks the chain to the entries that are there.
+    # A change of a deleted entry, of which only the bundle is left, breaks the chain to the entries that are
+    # there.
     bundle = pick(template, KeyClass.BUNDLE, 0)
     at = template[bundle].index(b'"engine":"txnlog') + 11
     store.put(bundle, flip(template[bundle], at))

@@ -1,4 +1,5 @@
-"""``verify(deep=True)`` decodes data files in another process: a file that ends it is a finding, and the rest is checked."""
+"""``verify(deep=True)`` decodes data files in another process: a file that ends it is a finding, and the rest
+is checked."""
 
 from __future__ import annotations
 
@@ -315,7 +316,8 @@ def test_a_process_that_is_killed_once_from_outside_is_held_against_no_file() ->
 
 @contextlib.contextmanager
 def hanging_command(*program: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """Give a ``txnlog verify --deep``, or a program, whose other process waits for a file, and that process's id."""
+    """Give a ``txnlog verify --deep``, or a program, whose other process waits for a file, and that process's
+    id."""
     inner = MemoryStore()
     build(inner)
     is_asked = threading.Event()

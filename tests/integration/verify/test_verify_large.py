@@ -1,4 +1,5 @@
-"""``verify(deep=True)`` of files that are too large for the memory: decoded first, hashed after it, and not at all where most is a hole."""
+"""``verify(deep=True)`` of files that are too large for the memory: decoded first, hashed after it, and not
+at all where most is a hole."""
 
 from __future__ import annotations
 

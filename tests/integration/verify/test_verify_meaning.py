@@ -32,7 +32,8 @@ Json = dict[str, Any]
 
 @pytest.fixture
 def store() -> MemoryStore:
-    """Entries: 0 upgrade, 1 topic, 2 init, 3 append, 4 append, 5 abort, 6 init, 7 append of a transaction that is open."""
+    """Entries: 0 upgrade, 1 topic, 2 init, 3 append, 4 append, 5 abort, 6 init, 7 append of a transaction
+    that is open."""
     store = MemoryStore()
     log = TxnLog.create(store, embedding=False)
     log.create_topic("t", NUMBERS)

@@ -121,7 +121,8 @@ def test_segments_of_deleted_entries_are_learned_from_the_snapshot_and_the_list(
 
 
 def reseal(store: MemoryStore, which: int, kind: str, change: Callable[[bytes, ObjectRecord], bytes]) -> str:
-    """Change a sidecar of the ``which``-th seal, and name the new one in an entry, and chain all later ones anew."""
+    """Change a sidecar of the ``which``-th seal, and name the new one in an entry, and chain all later ones
+    anew."""
     log = TxnLog.open(store)
     slots = [info.key for info in store.list(keys.LOG_PREFIX)]
     entries = list(log.history())[::-1]

@@ -1,4 +1,5 @@
-"""Verification of a log whose oldest entries a truncation has deleted: what they sealed is not known, and no problem."""
+"""Verification of a log whose oldest entries a truncation has deleted: what they sealed is not known, and no
+problem."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def _small() -> Iterator[None]:
 @pytest.mark.parametrize(
     "steps",
     [
-        # The erasure writes the oldest part anew; the deleted entry has sealed the one after it, and no entry says what that was.
+        # The erasure writes the oldest part anew; the deleted entry has sealed the one after it, and no entry
+        # says what that was.
         pytest.param((CutWorld.erase, PLAIN, CutWorld.compact), id="a compaction of the middle"),
         pytest.param((CutWorld.erase, CutWorld.compact), id="a compaction of the end"),
         pytest.param((CutWorld.erase, CutWorld.trim, CutWorld.trim, CutWorld.trim), id="a trim of the end"),

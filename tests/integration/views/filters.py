@@ -20,7 +20,8 @@ __all__ = ["ENGINES", "Engine"]
 
 
 class Engine(NamedTuple):
-    """An engine that filters. Both calls return the number of records of a published table that pass a filter."""
+    """An engine that filters. Both calls return the number of records of a published table that pass a
+    filter."""
 
     format: str
     filtered: Callable[[ViewTable, str], int]

@@ -1,4 +1,5 @@
-"""Publications that are looked at: requests, actions of a version, and the rows of a table beside those of the log."""
+"""Publications that are looked at: requests, actions of a version, and the rows of a table beside those of
+the log."""
 
 from __future__ import annotations
 
@@ -90,7 +91,8 @@ def iceberg_table(log: TxnLog, topic: str = "t") -> IcebergTable:
 
 
 def check_iceberg(log: TxnLog, topic: str = "t") -> None:
-    """The Iceberg table shows the snapshot at the manifest's entry; its hint names the version; its paths are those of objects."""
+    """The Iceberg table shows the snapshot at the manifest's entry; its hint names the version; its paths are
+    those of objects."""
     table = log.published_tables(format="iceberg")[topic]
     assert ICEBERG_READERS["pyiceberg"](table) == expected(log, table)
     found = iceberg_table(log, topic)
@@ -118,7 +120,8 @@ def counted(log: TxnLog, call: Callable[[TxnLog], Any]) -> list[tuple[RequestKin
 
 
 def counted_kinds(log: TxnLog, format_: str = "delta") -> list[tuple[RequestKind, str]]:
-    """Return the kinds of the requests of a publication in a process of its own, with those that open the log; it happens."""
+    """Return the kinds of the requests of a publication in a process of its own, with those that open the
+    log; it happens."""
     store = Interposed(LocalStore(log.url.removeprefix("file://")))
     with TxnLog.open(store) as other:
         other.publish(format=format_)

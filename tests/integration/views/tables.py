@@ -128,7 +128,8 @@ def _evolved(root: Path) -> TxnLog:
 
 
 def _renamed(root: Path) -> TxnLog:
-    """Columns with other names, one that went, and one that came under the name of that: old files have other values under it."""
+    """Columns with other names, one that went, and one that came under the name of that: old files have other
+    values under it."""
     log = _aborted(root)
     log.alter_topic("t", rename={"text": "label", "n": "number"}, drop=["raw", "real"])
     log.alter_topic("t", add_columns=[pa.field("raw", pa.binary()), pa.field("text", pa.string())])
@@ -205,7 +206,8 @@ _FLOATS: list[list[float | None]] = [
 
 
 def floats(root: Path) -> TxnLog:
-    """Create a log with NaN, -0.0 and plain values in columns of both types of floats: in files of their own, one of which has dictionaries."""
+    """Create a log with NaN, -0.0 and plain values in columns of both types of floats: in files of their own,
+    one of which has dictionaries."""
     schema = pa.schema([("n", pa.int64()), ("real", pa.float64()), ("small", pa.float32())])
     log = TxnLog.create(root)
     log.create_topic("t", schema, settings={"embed": "false"})

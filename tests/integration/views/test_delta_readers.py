@@ -1,4 +1,5 @@
-"""A published topic, read by engines that know nothing of txnlog, has exactly the rows of a snapshot at the manifest's entry."""
+"""A published topic, read by engines that know nothing of txnlog, has exactly the rows of a snapshot at the
+manifest's entry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Filters of other engines over NaN and -0.0: statistics leave out no record that the engine itself takes when it judges all of them one by one."""
+"""Filters of other engines over NaN and -0.0: statistics leave out no record that the engine itself takes
+when it judges all of them one by one."""
 
 from __future__ import annotations
 

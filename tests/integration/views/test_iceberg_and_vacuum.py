@@ -1,4 +1,5 @@
-"""The vacuum beside Iceberg tables: it keeps their files for the hold time, says so, and removes the tables of deleted topics."""
+"""The vacuum beside Iceberg tables: it keeps their files for the hold time, says so, and removes the tables
+of deleted topics."""
 
 from __future__ import annotations
 

@@ -65,7 +65,8 @@ def test_a_repeated_publication_writes_nothing(log: TxnLog) -> None:
 
 
 def test_a_known_table_costs_few_requests(log: TxnLog) -> None:
-    """6, apart from following and sealing: the listing, manifest, manifest list, metadata file and hint of the topic, and the manifest of the publication."""
+    """6, apart from following and sealing: the listing, manifest, manifest list, metadata file and hint of
+    the topic, and the manifest of the publication."""
     store = CountingStore(LocalStore(log.url.removeprefix("file://")))
     with TxnLog.open(store) as other:
         other.publish(format="iceberg")
@@ -119,7 +120,8 @@ def test_a_table_never_goes_back_and_of_two_publishers_one_makes_the_version(log
 
 
 def test_processes_that_publish_at_once_make_one_row_of_versions(log: TxnLog, tmp_path: Path) -> None:
-    """Each version is made by one process, shows a later entry than the one before, and has all of its records."""
+    """Each version is made by one process, shows a later entry than the one before, and has all of its
+    records."""
     log.publish(format="iceberg")
     root, turns = log.url.removeprefix("file://"), 6
     running = [

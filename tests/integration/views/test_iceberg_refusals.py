@@ -1,4 +1,5 @@
-"""Publications as Iceberg tables that are refused, with one clear error; and what programs that write Iceberg can do to a table: nothing to a file of the log."""
+"""Publications as Iceberg tables that are refused, with one clear error; and what programs that write Iceberg
+can do to a table: nothing to a file of the log."""
 
 from __future__ import annotations
 

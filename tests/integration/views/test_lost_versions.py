@@ -1,4 +1,5 @@
-"""A publisher that loses the creation of a version to another one: no table goes back, and no manifest says that it did."""
+"""A publisher that loses the creation of a version to another one: no table goes back, and no manifest says
+that it did."""
 
 from __future__ import annotations
 

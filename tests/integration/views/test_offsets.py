@@ -1,4 +1,5 @@
-"""Tables with offsets: compacted files only, with partition, offset and timestamp of each record, as the log has them at the entry."""
+"""Tables with offsets: compacted files only, with partition, offset and timestamp of each record, as the log
+has them at the entry."""
 
 from __future__ import annotations
 
@@ -89,7 +90,8 @@ def test_the_other_table_shows_all_meanwhile(log: TxnLog) -> None:
 
 
 def test_a_table_with_offsets_never_goes_back(log: TxnLog) -> None:
-    """A compaction that takes newer records into the files of older ones, and one partition only: the table stays as it was."""
+    """A compaction that takes newer records into the files of older ones, and one partition only: the table
+    stays as it was."""
     write(log, rows(1, 2), partition=0)
     write(log, rows(3), partition=1)
     compacted(log)
@@ -166,7 +168,8 @@ def test_a_file_that_lost_records_is_written_anew_and_one_that_is_not_compacted_
 
 
 def test_an_entry_below_the_published_one_is_refused(log: TxnLog) -> None:
-    """The records that are not compacted are older than records that were removed: no entry that the log still knows can be shown, and the table stays as it was."""
+    """The records that are not compacted are older than records that were removed: no entry that the log
+    still knows can be shown, and the table stays as it was."""
     compacted(log)
     log.publish(format=OFFSETS)
     before = seen(log)

@@ -1,4 +1,5 @@
-"""Tables of one publication, opened by other engines: they show the same entry, whatever was published meanwhile."""
+"""Tables of one publication, opened by other engines: they show the same entry, whatever was published
+meanwhile."""
 
 from __future__ import annotations
 

@@ -94,7 +94,8 @@ FOLLOWING = (KeyClass.ENTRY, KeyClass.BUNDLE, KeyClass.PAYLOADS)
 
 
 def test_a_thousand_commits_cost_a_topic_four_requests() -> None:
-    """Apart from following and sealing: a listing, a sidecar, the version, and the manifest, which both topics share. No footer is read."""
+    """Apart from following and sealing: a listing, a sidecar, the version, and the manifest, which both
+    topics share. No footer is read."""
     memory = MemoryStore()
     store = CountingStore(memory)
     with TxnLog.create(memory) as log, TxnLog.open(store) as publisher, Producer(log, "many") as producer:

@@ -1,4 +1,5 @@
-"""A publication refuses topics, tables and roots with one clear error; other programs cannot write to a table."""
+"""A publication refuses topics, tables and roots with one clear error; other programs cannot write to a
+table."""
 
 from __future__ import annotations
 

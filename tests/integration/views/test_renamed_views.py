@@ -1,4 +1,5 @@
-"""Published tables of a topic whose columns get other names, go, and come again: at each publication the rows of the log, and no old value under another column."""
+"""Published tables of a topic whose columns get other names, go, and come again: at each publication the rows
+of the log, and no old value under another column."""
 
 from __future__ import annotations
 

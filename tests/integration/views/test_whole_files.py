@@ -45,7 +45,8 @@ def test_a_file_in_the_directory_of_a_lost_creation_is_written_anew_into_the_top
 
 @contextmanager
 def held_back(log: TxnLog, between: Callable[[], object]) -> Iterator[int]:
-    """Let an entry have records that cannot be read, behind an open transaction: no publication can show it, or a later one. ``between``: is called before that is so."""
+    """Let an entry have records that cannot be read, behind an open transaction: no publication can show it,
+    or a later one. ``between``: is called before that is so."""
     with slow(log) as producer:
         write(log, rows(31), partition=0)
         entry = log.refresh().entry

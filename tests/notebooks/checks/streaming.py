@@ -1,4 +1,5 @@
-"""Checks of `notebooks/03_streaming.ipynb`: each function runs after the cell that it is named after, on the notebook's names."""
+"""Checks of `notebooks/03_streaming.ipynb`: each function runs after the cell that it is named after, on the
+notebook's names."""
 
 from __future__ import annotations
 

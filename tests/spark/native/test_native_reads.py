@@ -1,4 +1,5 @@
-"""The promises of read_table beside the rows: push-down without wrong rows, settings of the session, replaced files, views, errors."""
+"""The promises of read_table beside the rows: push-down without wrong rows, settings of the session, replaced
+files, views, errors."""
 
 from __future__ import annotations
 
@@ -125,7 +126,8 @@ def test_settings_of_the_session_drop_no_rows(spark: Any, log: TxnLog, path: str
 def test_rows_are_there_once_though_files_are_replaced_before_they_are_read(
     spark: Any, log: TxnLog, path: str
 ) -> None:
-    """The native part has its files, and the rest finds its offsets in the new ones, which also have rows of the native part."""
+    """The native part has its files, and the rest finds its offsets in the new ones, which also have rows of
+    the native part."""
     log.create_topic("numbers", NUMBERS, partitions=2)
     for number in range(6):
         count = 2_000 if number % 2 else 10
@@ -204,7 +206,8 @@ def test_a_commit_between_the_plans_of_two_topics_is_in_neither(
 def test_a_commit_after_the_pin_is_not_told_by_compacted_files(
     spark: Any, log: TxnLog, path: str, monkeypatch: pytest.MonkeyPatch, native_bytes_min: int
 ) -> None:
-    """Rows that were open when the read was pinned have no commit entry in it, though the file that has them by now stores one."""
+    """Rows that were open when the read was pinned have no commit entry in it, though the file that has them
+    by now stores one."""
     log.create_topic("numbers", NUMBERS)
     append(log, "numbers", {0: [numbers(0, 5)]})
     producer = Transactions(log, "tx")

@@ -43,7 +43,8 @@ def test_rows_and_offsets_are_those_of_python(spark: Any, log: TxnLog, path: str
 
 @pytest.mark.parametrize("seed", range(rounds(1, 3)))
 def test_random_histories(spark: Any, log: TxnLog, path: str, seed: int) -> None:
-    """Aborts, open transactions, seals, compactions, embedded rows and a newer schema; every type, every kind of NaN."""
+    """Aborts, open transactions, seals, compactions, embedded rows and a newer schema; every type, every kind
+    of NaN."""
     generator = random.Random(seed)
     log.create_topic("all", EVERY_TYPE, partitions=3)
     producers = [Transactions(log, f"tx{number}") for number in range(2)]
@@ -90,7 +91,8 @@ def test_random_histories(spark: Any, log: TxnLog, path: str, seed: int) -> None
         assert native + rest >= expected.num_rows
         same_rows(plan.frame(), expected)
         natively.append(native)
-        # Between the smallest and the largest file both ways are used, and ranges of the rest lie between native files.
+        # Between the smallest and the largest file both ways are used, and ranges of the rest lie between
+        # native files.
         sizes = sorted(file.record.size for file in plan.division.native)
         middle = sizes[len(sizes) // 2] if sizes else 0
         for driver_bytes_max in (0, 2**22):

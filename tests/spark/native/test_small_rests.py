@@ -1,4 +1,5 @@
-"""A small rest is read by the driver: joins are broadcast by default, and the rows are those of format("txnlog")."""
+"""A small rest is read by the driver: joins are broadcast by default, and the rows are those of
+format("txnlog")."""
 
 from __future__ import annotations
 

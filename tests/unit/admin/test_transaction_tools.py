@@ -1,4 +1,5 @@
-"""``log.transactions``: what it lists, describes and ends, on a log in memory with transactions of real intents."""
+"""``log.transactions``: what it lists, describes and ends, on a log in memory with transactions of real
+intents."""
 
 from __future__ import annotations
 

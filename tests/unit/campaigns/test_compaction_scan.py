@@ -1,4 +1,5 @@
-"""A share of `make bench-scan`: requests of a read fall by the number of files; its times are for the benchmark."""
+"""A share of `make bench-scan`: requests of a read fall by the number of files; its times are for the
+benchmark."""
 
 from __future__ import annotations
 

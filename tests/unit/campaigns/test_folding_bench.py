@@ -1,4 +1,5 @@
-"""A share of `make bench-folds`: its commits are made by the real code, and what is told fits; its times are for the benchmark."""
+"""A share of `make bench-folds`: its commits are made by the real code, and what is told fits; its times are
+for the benchmark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A share of ``make fuzz``: only errors of txnlog come out of decoders, parsers and rows, never a signal; the corpus is tried whole."""
+"""A share of ``make fuzz``: only errors of txnlog come out of decoders, parsers and rows, never a signal; the
+corpus is tried whole."""
 
 from __future__ import annotations
 

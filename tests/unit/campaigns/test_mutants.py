@@ -1,6 +1,8 @@
-"""Changed footers, pages and Arrow files behind the right hash: the product's own errors or the right rows, never a signal.
+"""Changed footers, pages and Arrow files behind the right hash: the product's own errors or the right rows,
+never a signal.
 
-A share of ``python -m tests.mutants``. Each target is a test of its own; failing inputs are kept by the campaign.
+A share of ``python -m tests.mutants``. Each target is a test of its own; failing inputs are kept by the
+campaign.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A share of `make bench-open`: its logs are whole, and opening one takes as many round trips as it says; its times are for the benchmark."""
+"""A share of `make bench-open`: its logs are whole, and opening one takes as many round trips as it says; its
+times are for the benchmark."""
 
 from __future__ import annotations
 

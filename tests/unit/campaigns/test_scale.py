@@ -1,4 +1,5 @@
-"""A share of `make bench-scale`: what it says of lists, segments and snapshots; its times are for the benchmark."""
+"""A share of `make bench-scale`: what it says of lists, segments and snapshots; its times are for the
+benchmark."""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@ __all__ = ["ends_well"]
 
 
 def ends_well(*works: Callable[[], object]) -> None:
-    """Run them in one forked process, and fail when that ends by a signal or one ends in another way than with the product's error."""
+    """Run them in one forked process, and fail when that ends by a signal or one ends in another way than
+    with the product's error."""
     child = os.fork()
     if child == 0:
         status = 3

@@ -1,4 +1,5 @@
-"""Arrow arrays and scalars in rows: unsound ones, and ones that repeat a range, are refused before any look at their values.
+"""Arrow arrays and scalars in rows: unsound ones, and ones that repeat a range, are refused before any look
+at their values.
 
 What once crashed Arrow runs in a process of its own.
 """

@@ -1,4 +1,5 @@
-"""Arrow files: what they declare is checked before it is decompressed, and only the format's own shape is read."""
+"""Arrow files: what they declare is checked before it is decompressed, and only the format's own shape is
+read."""
 
 from __future__ import annotations
 
@@ -110,7 +111,8 @@ def two_fields(names: tuple[str, str], types: tuple[Any, Any] = (pa.int64(), pa.
 
 
 def test_what_is_remembered_of_one_schema_is_said_of_no_other() -> None:
-    """Files of schemas that differ in one name, one type, in order, nullability or the numbers of dictionaries, read as each of them, again and again."""
+    """Files of schemas that differ in one name, one type, in order, nullability or the numbers of
+    dictionaries, read as each of them, again and again."""
     arrow_messages._remembered.cache_clear()
     text = pa.dictionary(pa.int32(), pa.string())
     schemas = [
@@ -150,7 +152,8 @@ def test_what_is_remembered_of_one_schema_is_said_of_no_other() -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_no_byte_of_a_schema_changes_what_another_file_is_taken_for(stream: bool) -> None:
-    """Each byte of a small file is changed: with a memory of the file as it was, the answer is that of a process that never saw it."""
+    """Each byte of a small file is changed: with a memory of the file as it was, the answer is that of a
+    process that never saw it."""
     schema = two_fields(("a", "b"))
     data = file_of(pa.record_batch([[1, 2], pa.array([3, 4], pa.int32())], schema=schema), stream=stream)
 
@@ -174,7 +177,8 @@ def test_no_byte_of_a_schema_changes_what_another_file_is_taken_for(stream: bool
 
 
 def test_a_schema_that_refers_to_bytes_before_it_is_not_remembered() -> None:
-    """Its vtables may lie among what differs from file to file: a name or a type there is read anew each time."""
+    """Its vtables may lie among what differs from file to file: a name or a type there is read anew each
+    time."""
     arrow_messages._remembered.cache_clear()
     schema = two_fields(("a", "b"))
     data = file_of(pa.record_batch([[1, 2], pa.array([3, 4], pa.int32())], schema=schema), stream=True)

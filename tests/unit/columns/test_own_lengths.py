@@ -1,4 +1,5 @@
-"""Lists and tuples of classes that tell another length than they have: Arrow reads as many elements, and ends the process."""
+"""Lists and tuples of classes that tell another length than they have: Arrow reads as many elements, and ends
+the process."""
 
 from __future__ import annotations
 

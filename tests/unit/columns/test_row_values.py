@@ -1,6 +1,8 @@
-"""No value of a row ends the process, is cut, or takes time without bound: one error says what is wrong with it.
+"""No value of a row ends the process, is cut, or takes time without bound: one error says what is wrong with
+it.
 
-What once crashed Arrow runs in a process of its own, so that a crash is a failure of the test and not its end.
+What once crashed Arrow runs in a process of its own, so that a crash is a failure of the test and not its
+end.
 """
 
 import datetime

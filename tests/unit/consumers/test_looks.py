@@ -1,4 +1,5 @@
-"""When a follower looks next: looks are counted, and the wait from a commit to the look that finds it, on a clock that only waiting moves."""
+"""When a follower looks next: looks are counted, and the wait from a commit to the look that finds it, on a
+clock that only waiting moves."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ READ_MS = 3
 def follow(
     looks: Looks, commits: Sequence[int], until_ms: int, clock_ms: int = 0, read_ms: int = READ_MS
 ) -> tuple[int, list[int]]:
-    """Return the number of looks until then, and how long each commit (log times, ascending) waited for the answer to the look that found it.
+    """Return the number of looks until then, and how long each commit (log times, ascending) waited for the
+    answer to the look that found it.
 
     ``clock_ms``: what the follower's clock shows at log time 0.
     """

@@ -128,7 +128,8 @@ def _entry_of(*operations: Operation) -> CommitEntry:
 
 
 def test_what_a_writer_makes_can_be_read() -> None:
-    """A transaction may be in all partitions that a log can have; the writer refuses what no reader would take."""
+    """A transaction may be in all partitions that a log can have; the writer refuses what no reader would
+    take."""
     entry = _end(ITEMS_MAX)
     assert decode_entry(encode_entry(entry), 0) == entry
     entry = _acks(20)

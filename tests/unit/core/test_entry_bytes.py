@@ -104,7 +104,8 @@ def damaged_ends(data: bytes) -> Iterator[bytes]:
 @pytest.mark.parametrize("number", [COMPRESSED, PLAIN])
 def test_damage_of_the_checksum_does_not_switch_it_off(number: int) -> None:
     data = ENTRIES[number]
-    # A plain entry of which exactly the field's 78 bytes are cut out, or blank, is one of an older writer. No accident does
+    # A plain entry of which exactly the field's 78 bytes are cut out, or blank, is one of an older writer. No
+    # accident does
     # that and lets the brace stay.
     stripped = data[:-FIELD_BYTES]
     legal = {data, stripped + b"}", stripped + b" " * (FIELD_BYTES - 1) + b"}"}

@@ -1,4 +1,5 @@
-"""States share their parts: no state that somebody holds ever changes, and a commit costs what it changes, however much the state has."""
+"""States share their parts: no state that somebody holds ever changes, and a commit costs what it changes,
+however much the state has."""
 
 from __future__ import annotations
 
@@ -322,7 +323,8 @@ def _commits(state: LogState, turn: int) -> list[Write]:
 
 
 def _cost(state: LogState, write: Write, *, checked: bool) -> tuple[LogState, int, int]:
-    """Return the state after a commit that is decided, folded and perhaps checked, the lines of Python that ran, and the bytes that it took at most."""
+    """Return the state after a commit that is decided, folded and perhaps checked, the lines of Python that
+    ran, and the bytes that it took at most."""
     lines = 0
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
@@ -350,7 +352,8 @@ def _cost(state: LogState, write: Write, *, checked: bool) -> tuple[LogState, in
 
 
 def _costs(what: str, *, checked: bool) -> list[tuple[int, int]]:
-    """Return lines and bytes of each kind of commit: the least of several, for interpreters fill caches of their own.
+    """Return lines and bytes of each kind of commit: the least of several, for interpreters fill caches of
+    their own.
 
     The first commits are not counted: they make maps of the dicts that the test has made.
     """
@@ -380,9 +383,11 @@ CHECKED = (
 
 @pytest.mark.parametrize("what", [*CHECKED, "positions", "open transactions of the partition"])
 def test_a_commit_runs_as_many_lines_and_takes_as_much_memory_beside_many(what: str) -> None:
-    """A copy of what the state has would take hundreds of kilobytes, and a look at each of it tens of thousands of lines.
+    """A copy of what the state has would take hundreds of kilobytes, and a look at each of it tens of
+    thousands of lines.
 
-    The invariants of a step look at all positions of a group and all open transactions of a partition that it names.
+    The invariants of a step look at all positions of a group and all open transactions of a partition that it
+    names.
     """
     checked = what in CHECKED
     plain, beside = _costs("nothing", checked=checked), _costs(what, checked=checked)

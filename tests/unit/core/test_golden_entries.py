@@ -1,4 +1,5 @@
-"""Kept bytes of entries and of a snapshot: they stand for the same as when they were written, and are written alike."""
+"""Kept bytes of entries and of a snapshot: they stand for the same as when they were written, and are written
+alike."""
 
 from __future__ import annotations
 

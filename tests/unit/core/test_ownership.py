@@ -185,7 +185,8 @@ def test_a_name_that_is_cut_has_one_directory_only() -> None:
 
 
 class Sealed:
-    """A log with an aborted and a committed transaction, sealed with real sidecars; the seal, and the state before."""
+    """A log with an aborted and a committed transaction, sealed with real sidecars; the seal, and the state
+    before."""
 
     def __init__(self) -> None:
         self.store = MemoryStore()

@@ -82,7 +82,8 @@ def _with_group(change: Callable[[GroupState], GroupState]) -> LogState:
 
 
 def _with_id(change: Callable[[str, TransactionalIdState], TransactionalIdState]) -> LogState:
-    """Return the full state with what is known of each id changed that has positions and acknowledgements pending."""
+    """Return the full state with what is known of each id changed that has positions and acknowledgements
+    pending."""
     ids = {
         name: change(name, known) if known.groups and known.subscriptions else known
         for name, known in FULL.transactional_ids.items()

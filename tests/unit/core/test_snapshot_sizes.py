@@ -1,4 +1,5 @@
-"""A state that compresses too well is stored as it is; one that is too large is refused in words that say what is too large."""
+"""A state that compresses too well is stored as it is; one that is too large is refused in words that say
+what is too large."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Records of Kafka as rows: JSON, Avro and Protobuf, with a registry's head and without, and what does not decode."""
+"""Records of Kafka as rows: JSON, Avro and Protobuf, with a registry's head and without, and what does not
+decode."""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ PASSING = [
 
 @pytest.mark.parametrize("code", PASSING)
 def test_a_broker_that_was_started_again_is_asked_again(code: int) -> None:
-    """A client whose metadata are older, or newer, than the broker's: Kafka calls it retriable, and the C client says it of some codes only."""
+    """A client whose metadata are older, or newer, than the broker's: Kafka calls it retriable, and the C
+    client says it of some codes only."""
     error = KafkaError(code)
     assert passes(error)
     found = kafka_error(error, "offsets cannot be listed")

@@ -1,4 +1,5 @@
-"""Bundles: their bytes, who writes them, and that whoever follows through them trusts only what the slots hold."""
+"""Bundles: their bytes, who writes them, and that whoever follows through them trusts only what the slots
+hold."""
 
 from __future__ import annotations
 

@@ -320,7 +320,8 @@ def test_a_boundary_that_cannot_be_read_makes_the_outcome_unknown() -> None:
 
 
 def test_who_may_have_had_a_deleted_slot_is_not_told_that_nothing_landed() -> None:
-    """The create lands, its answer is lost, others truncate the log behind it, and then the log cannot be read."""
+    """The create lands, its answer is lost, others truncate the log behind it, and then the log cannot be
+    read."""
     hand, state = _log()
     intent = _intent(hand, state)
     gone: list[LogState] = []
@@ -445,7 +446,8 @@ def test_another_process_gets_the_same_answer_for_an_application_version() -> No
 
 @pytest.mark.parametrize("boundary", [1, 2])
 def test_a_result_is_not_read_from_a_deleted_slot_that_was_created_again(boundary: int) -> None:
-    """Our own late attempt took the slot after it was deleted: the same intent, at a time that was never the log's."""
+    """Our own late attempt took the slot after it was deleted: the same intent, at a time that was never the
+    log's."""
     hand, state = _log()
     intent = _intent(hand, state)
     landed = hand.others_commit(state, intent)

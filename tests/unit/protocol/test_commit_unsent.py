@@ -60,7 +60,8 @@ def test_an_intent_that_may_have_been_sent_long_ago_is_never_applied() -> None:
 
 
 def test_an_intent_whose_slot_was_taken_and_deleted_may_have_landed_there() -> None:
-    """The holder of the slot cannot be told any more; so the window must reach back to it, or nothing is applied."""
+    """The holder of the slot cannot be told any more; so the window must reach back to it, or nothing is
+    applied."""
     hand = Hand()
     old = _grown(hand, hand.empty(), 1)
     intent = _ids(hand, old)

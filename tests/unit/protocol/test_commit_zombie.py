@@ -1,4 +1,5 @@
-"""A producer that slept, and was fenced meanwhile, learns it at once: it does not take its sleep for a slow store."""
+"""A producer that slept, and was fenced meanwhile, learns it at once: it does not take its sleep for a slow
+store."""
 
 from __future__ import annotations
 
@@ -49,9 +50,9 @@ class _Asleep:
 def test_whoever_slept_before_its_attempt_looks_at_once(others: int, is_fenced: bool) -> None:
     """No wait is longer than the spread of a normal round trip, and 4 round trips after waking all is known.
 
-    They are the attempt that fails, the read of its slot, the look at the tip and, for the view is old, the boundary; far behind
-    one look more for each doubling of the entries at once. That more time passed than a commit may take is no reason to be told of
-    contention.
+    They are the attempt that fails, the read of its slot, the look at the tip and, for the view is old, the
+    boundary; far behind one look more for each doubling of the entries at once. That more time passed than a
+    commit may take is no reason to be told of contention.
     """
     hand = Hand()
     state = hand.others_commit(hand.empty(), _intent(hand, hand.empty(), AllocateIds("unit", 1)))

@@ -92,7 +92,8 @@ def test_a_stale_hint_below_the_boundary_leads_to_the_newest_snapshot() -> None:
         del hand.objects[keys.entry_key(slot)]
     hand.objects[keys.boundary_key(tip.entry + 1)] = b""
     assert hand.run(open_view()).state.entry_sha256 == after.entry_sha256
-    # A deleted slot, created again by a writer that slept, chains from the stale snapshot and not to what follows.
+    # A deleted slot, created again by a writer that slept, chains from the stale snapshot and not to what
+    # follows.
     again, _ = hand.entry(states[0], _app(hand, 99))
     hand.objects[keys.entry_key(1)] = again.data
     assert hand.run(open_view()).state.entry_sha256 == after.entry_sha256
@@ -271,7 +272,8 @@ def test_deleted_entries_without_a_usable_snapshot_are_a_clear_error() -> None:
 
 @pytest.mark.parametrize("born", ["below", "among", "above"])
 def test_snapshots_that_no_entry_names_are_not_tried(born: str) -> None:
-    """Of 51 junk snapshots none is fetched, and each entry is read at most twice: to find the named one, and to fold."""
+    """Of 51 junk snapshots none is fetched, and each entry is read at most twice: to find the named one, and
+    to fold."""
     hand, states = _log(60)
     named, tip = _snapshot(hand, states[55], states[-1])
     for number in range(51):

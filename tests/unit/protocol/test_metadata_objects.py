@@ -12,7 +12,8 @@ from txnformat.store.base import CreateOutcome, CreateResult
 
 
 def _told(error: StorageError) -> StorageError:
-    """Return what the caller is told when the store answers a create with this error, and does not have the object."""
+    """Return what the caller is told when the store answers a create with this error, and does not have the
+    object."""
     steps = create_object("a key", b"data")
     answers: dict[type, object] = {
         ReadClock: Times(0, 0, 0),

@@ -28,7 +28,8 @@ def _key(first: int) -> str:
 
 
 def _log(entries: int) -> tuple[Hand, list[LogState]]:
-    """Return a log with all its tens, and its state after each entry, of which its followers believe that it embeds."""
+    """Return a log with all its tens, and its state after each entry, of which its followers believe that it
+    embeds."""
     hand = Hand()
     states = [hand.empty()]
     for version in range(entries):
@@ -54,7 +55,8 @@ def test_how_many_requests_a_follower_needs() -> None:
     hand, states = _log(97)
     view, gets = _followed(hand, View(states[3]))
     assert (view.state.entry, view.behind) == (96, 93)
-    # Three slots; the ten of the next one, more tens, and the hundred that is not there; the last entry of a ten, six more, and the tip.
+    # Three slots; the ten of the next one, more tens, and the hundred that is not there; the last entry of a
+    # ten, six more, and the tip.
     assert gets[KeyClass.PAYLOADS] <= 9 + 1
     assert gets[KeyClass.BUNDLE] == 1
     assert gets[KeyClass.ENTRY] <= 3 + 1 + 6 + TENS_AHEAD

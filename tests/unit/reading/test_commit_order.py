@@ -1,4 +1,5 @@
-"""Windows of entries: what is in them, where they end, what their floors say, what they cost, and what is refused."""
+"""Windows of entries: what is in them, where they end, what their floors say, what they cost, and what is
+refused."""
 
 from __future__ import annotations
 
@@ -229,7 +230,8 @@ def test_limits_count_all_topics_of_a_read(log: TxnLog) -> None:
 
 
 def sealed(log: TxnLog, count: int) -> list[int]:
-    """Append to both partitions and seal, so many times; return the last entry of each segment, in a log opened anew."""
+    """Append to both partitions and seal, so many times; return the last entry of each segment, in a log
+    opened anew."""
     entries = []
     for number in range(count):
         append(log, number)

@@ -1,4 +1,5 @@
-"""Open files of a reader: one request for a small file, the next ones on their way, and an end that leaves nothing running."""
+"""Open files of a reader: one request for a small file, the next ones on their way, and an end that leaves
+nothing running."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ SECONDS_MAX = 300.0
 
 
 class FarStore(CountingStore):
-    """A store whose requests have a latency, as it says; ``meeting``: the number of reads that go on only together."""
+    """A store whose requests have a latency, as it says; ``meeting``: the number of reads that go on only
+    together."""
 
     def __init__(self, in_flight: int = 16) -> None:
         super().__init__(MemoryStore())

@@ -1,4 +1,5 @@
-"""Files tell no smallest and largest value of floats that have NaN or -0.0: engines would pass over rows that they look for."""
+"""Files tell no smallest and largest value of floats that have NaN or -0.0: engines would pass over rows that
+they look for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Segment files: what is written comes back, only asked bytes are fetched, damage is found before it is decoded."""
+"""Segment files: what is written comes back, only asked bytes are fetched, damage is found before it is
+decoded."""
 
 from __future__ import annotations
 

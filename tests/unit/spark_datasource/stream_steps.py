@@ -1,6 +1,7 @@
 """A stream's batches step by step, as Spark's processes make them: no session needed.
 
-Each process has its own open logs, and is told of others only what Spark pickles. Requests of each are counted.
+Each process has its own open logs, and is told of others only what Spark pickles. Requests of each are
+counted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Batch reads and streams of Spark over compacted records: the same rows, planned before the compaction or after it. No session needed."""
+"""Batch reads and streams of Spark over compacted records: the same rows, planned before the compaction or
+after it. No session needed."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ def place(row: dict[str, Any]) -> tuple[int, int]:
 def test_micro_batches_hold_the_same_rows_before_and_after_a_compaction(
     memory_log: TxnLog, start: Open, order: str, limit: dict[str, int]
 ) -> None:
-    """A batch that was planned before may be repeated after it: from a checkpoint, or by a task that has died."""
+    """A batch that was planned before may be repeated after it: from a checkpoint, or by a task that has
+    died."""
     fill(memory_log)
     columns = ",".join(NAMES)
     planned = []

@@ -1,4 +1,5 @@
-"""Repetitions of what is in the log are held against it: rows that nobody wrote are not passed over. No session needed."""
+"""Repetitions of what is in the log are held against it: rows that nobody wrote are not passed over. No
+session needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Many small files in Spark: what they cost in splits, and one GET for each, in every way of reading. No session needed."""
+"""Many small files in Spark: what they cost in splits, and one GET for each, in every way of reading. No
+session needed."""
 
 from __future__ import annotations
 
@@ -161,7 +162,8 @@ def test_an_entry_that_is_read_by_itself_counts_in_commit_order() -> None:
 
 @pytest.mark.parametrize(("segments", "partitions"), [(1, 1), (1, 6), (5, 6)])
 def test_sealed_small_files_are_cut_across_partitions(segments: int, partitions: int) -> None:
-    """All partitions of a segment at the same shares of their offsets: the files there are those of one split."""
+    """All partitions of a segment at the same shares of their offsets: the files there are those of one
+    split."""
     found = splits(sealed(segments, partitions, 600, MB), OPEN_BYTES)
     assert len(found) >= 600 * segments * OPEN_BYTES // (128 * MB)
     covered: dict[int, list[OffsetRange]] = {}
@@ -273,7 +275,8 @@ def test_the_cost_of_opening_depends_on_the_store() -> None:
 
 
 def test_a_single_small_file_is_cut_evenly_where_the_user_wants_tasks() -> None:
-    """The cost of opening it is shared by its batches: else the first would be a task, and the rest one other."""
+    """The cost of opening it is shared by its batches: else the first would be a task, and the rest one
+    other."""
     plan = appended(8, 1)
     plan.partitions[0].rows["file"] = 0
     found = [one.parts[0].planned()["base_offset"].tolist() for one in cut("log", 7, [plan], 4, OPEN_BYTES)]

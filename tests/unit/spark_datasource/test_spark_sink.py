@@ -1,4 +1,5 @@
-"""The sink's steps one by one: what the driver believes, races for a topic, unclear outcomes. No session needed."""
+"""The sink's steps one by one: what the driver believes, races for a topic, unclear outcomes. No session
+needed."""
 
 from __future__ import annotations
 

@@ -27,7 +27,8 @@ def test_another_log_at_the_same_path_gets_another_store(tmp_path: Path) -> None
 
 
 def test_a_store_that_failed_is_not_used_again(tmp_path: Path) -> None:
-    """A store on a disk that could not make a directory durable refuses all further writes: it must not outlive the task."""
+    """A store on a disk that could not make a directory durable refuses all further writes: it must not
+    outlive the task."""
     with (
         pytest.raises(StorageError, match="failed"),
         kept_store(str(tmp_path), NO_STORAGE, "d") as first,

@@ -1,4 +1,5 @@
-"""Checkpoints of streaming reads: their offsets, what is loss and what is none, what changes under a query, bad options."""
+"""Checkpoints of streaming reads: their offsets, what is loss and what is none, what changes under a query,
+bad options."""
 
 from __future__ import annotations
 
@@ -74,7 +75,8 @@ def test_an_offset_is_canonical_and_small(memory_log: TxnLog, start: Open) -> No
 def test_a_query_goes_on_after_seals_and_without_the_old_entries(
     memory_log: TxnLog, start: Open, clock: StillClock, order: str
 ) -> None:
-    """What a bundle and a snapshot have taken over may be deleted: a checkpoint needs none of it, opened anew or not."""
+    """What a bundle and a snapshot have taken over may be deleted: a checkpoint needs none of it, opened anew
+    or not."""
     store = memory_log.store
     reader = start(order=order, startingOffsets="earliest")
     begin = travelled(reader.initialOffset())

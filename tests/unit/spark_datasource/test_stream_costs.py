@@ -1,4 +1,5 @@
-"""The requests of streams, as docs/spark-streams.md states them: each process of a query for itself. No session needed."""
+"""The requests of streams, as docs/spark-streams.md states them: each process of a query for itself. No
+session needed."""
 
 from __future__ import annotations
 
@@ -56,8 +57,9 @@ def test_a_micro_batch_asks_for_each_entry_in_each_process_and_writes_one_entry(
 ) -> None:
     """Between two micro-batches lie the query's own entry, one of its producer, and those of others.
 
-    A follower asks for the next one, then for two, four, eight, sixteen at once, up to the first that is not there. If the log embeds, it asks for a ten after
-    three entries, which is not there: the others, on a local disk, write none.
+    A follower asks for the next one, then for two, four, eight, sixteen at once, up to the first that is not
+    there. If the log embeds, it asks for a ten after three entries, which is not there: the others, on a
+    local disk, write none.
     """
     path, tasks = str(tmp_path / "log"), Worker()
     with TxnLog.create(path, embedding=embedding) as log:

@@ -1,4 +1,5 @@
-"""Where others commit much, a batch is planned on nearly the newest state, and committed on the newest. No session needed."""
+"""Where others commit much, a batch is planned on nearly the newest state, and committed on the newest. No
+session needed."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def log(path: str) -> TxnLog:
 
 @pytest.fixture
 def query(cluster: Cluster, log: TxnLog, path: str) -> Query:
-    """A query with one batch of its own in the log, whose planner has found many entries in its last look, and will find two hundreds and 30 more."""
+    """A query with one batch of its own in the log, whose planner has found many entries in its last look,
+    and will find two hundreds and 30 more."""
     query = Query(cluster, path, topic="t")
     query.write(0, table(0))
     others_commit(log, 210)
@@ -56,7 +58,8 @@ def query(cluster: Cluster, log: TxnLog, path: str) -> Query:
 def test_a_plan_reads_hundreds_alone(cluster: Cluster, query: Query) -> None:
     with cluster.stores["plan"].measure() as measured:
         plan = query.plan()
-    # Whether the log is the same; two hundreds, and one or two that are not there; the last entry of the second.
+    # Whether the log is the same; two hundreds, and one or two that are not there; the last entry of the
+    # second.
     assert measured.counts.count(RequestKind.GET) <= 1 + 2 + 2 + 1
     query.commit([query.task(plan, 1, 0, table(1))], 1)
 

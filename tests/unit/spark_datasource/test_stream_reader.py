@@ -1,4 +1,5 @@
-"""The stream reader, driven as Spark drives it: where it begins, when it looks, what it asks for and what it reads."""
+"""The stream reader, driven as Spark drives it: where it begins, when it looks, what it asks for and what it
+reads."""
 
 from __future__ import annotations
 
@@ -67,7 +68,8 @@ def test_in_commit_order_a_query_begins_at_an_entry(memory_log: TxnLog, start: O
 
 
 def test_the_first_batch_that_is_repeated_begins_where_it_began(memory_log: TxnLog, start: Open) -> None:
-    """Spark writes no beginning of a query's first batch down: after a crash it asks for the initial offset again."""
+    """Spark writes no beginning of a query's first batch down: after a crash it asks for the initial offset
+    again."""
     for order in ("offset", "commit"):
         append(memory_log, 1)
         reader = start(order=order)
@@ -83,7 +85,8 @@ def test_the_first_batch_that_is_repeated_begins_where_it_began(memory_log: TxnL
 
 
 def test_a_first_batch_without_a_record_may_be_repeated(memory_log: TxnLog, start: Open) -> None:
-    """Spark writes it down, too: killed in it, the query begins again, and what came meanwhile is the next batch's."""
+    """Spark writes it down, too: killed in it, the query begins again, and what came meanwhile is the next
+    batch's."""
     for order in ("offset", "commit"):
         append(memory_log, 1)
         reader = start(order=order)
@@ -99,7 +102,8 @@ def test_a_first_batch_without_a_record_may_be_repeated(memory_log: TxnLog, star
 def test_a_batch_begins_where_the_checkpoint_says_though_the_query_would_begin_later(
     memory_log: TxnLog, start: Open
 ) -> None:
-    """pyspark 4.1 does not say that there is a checkpoint: the reader makes up a beginning, and a record comes after it."""
+    """pyspark 4.1 does not say that there is a checkpoint: the reader makes up a beginning, and a record
+    comes after it."""
     for order in ("offset", "commit"):
         append(memory_log, 1)
         checkpoint = travelled(start(order=order).initialOffset())
@@ -294,7 +298,8 @@ def test_new_partitions_and_topics_are_read_from_their_first_record(memory_log: 
 def test_a_task_gets_the_topics_that_it_reads_and_no_others(
     memory_log: TxnLog, start: Open, order: str
 ) -> None:
-    """Each task's split is pickled by itself: with the schemas of all topics, hundreds of them made splits of megabytes."""
+    """Each task's split is pickled by itself: with the schemas of all topics, hundreds of them made splits of
+    megabytes."""
     names = [f"many-{number}" for number in range(12)]
     for name in names:
         memory_log.create_topic(name, NUMBERS)

@@ -1,4 +1,5 @@
-"""A query that has other sources besides: a micro-batch of its own accord, in which this one has nothing to read."""
+"""A query that has other sources besides: a micro-batch of its own accord, in which this one has nothing to
+read."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ Open = Callable[..., TxnLogStreamReader]
 def test_a_first_batch_of_other_sources_is_repeated_without_loss(
     memory_log: TxnLog, start: Open, order: str, starting: str
 ) -> None:
-    """Spark writes down where this source stood, which is where it began; when it repeats the batch, it asks for that anew."""
+    """Spark writes down where this source stood, which is where it began; when it repeats the batch, it asks
+    for that anew."""
     if starting == "latest":
         append(memory_log, 1)
     reader = start(order=order, startingOffsets=starting)

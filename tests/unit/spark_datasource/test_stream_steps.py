@@ -1,4 +1,5 @@
-"""The sink of streams step by step: requests, repetitions, races, takeovers, and what the driver believes. No session needed."""
+"""The sink of streams step by step: requests, repetitions, races, takeovers, and what the driver believes. No
+session needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a batch's commit makes of a store that fails for good, or refuses after it gave no clear answer. No session needed."""
+"""What a batch's commit makes of a store that fails for good, or refuses after it gave no clear answer. No
+session needed."""
 
 from __future__ import annotations
 
@@ -74,7 +75,8 @@ def test_a_refusal_without_anything_unclear_before_is_told_as_it_is(
 def test_a_disk_that_failed_is_used_again_once_the_query_is_started_again(
     cluster: Cluster, query: Query, log: TxnLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A store that could not make a name durable writes no more; Spark's process goes on, and must not keep it."""
+    """A store that could not make a name durable writes no more; Spark's process goes on, and must not keep
+    it."""
     query.write(0, table(1))
     messages = query.tasks(1, table(2))
 

@@ -1,4 +1,5 @@
-"""Streams over records that were removed: what is loss and what is none, in both orders, also when a batch is repeated."""
+"""Streams over records that were removed: what is loss and what is none, in both orders, also when a batch is
+repeated."""
 
 from __future__ import annotations
 
@@ -113,7 +114,8 @@ HOUR_MS = 3_600_000
 
 
 class Stalled:
-    """A query that has read the first of four records, of an hour each, and then stood still; its topic keeps two hours."""
+    """A query that has read the first of four records, of an hour each, and then stood still; its topic keeps
+    two hours."""
 
     def __init__(self, order: str, **settings: int) -> None:
         self.clock = StillClock()
@@ -145,7 +147,8 @@ class Stalled:
 
 @pytest.mark.parametrize("order", ["offset", "commit"])
 def test_retention_that_overtakes_a_stalled_query_is_an_alarm(order: str) -> None:
-    """A restart is told, and so is the repeat of a batch that was planned before. Allowed, the query goes on with what is left."""
+    """A restart is told, and so is the repeat of a batch that was planned before. Allowed, the query goes on
+    with what is left."""
     stalled = Stalled(order)
     planned = travelled(stalled.started().latestOffset(stalled.checkpoint, ALL))
     (gone,) = stalled.log.maintain("retention").removed

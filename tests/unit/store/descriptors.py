@@ -9,7 +9,8 @@ __all__ = ["descriptors_below"]
 
 
 def descriptors_below(below: Path) -> int:
-    """Return how many descriptors this process has of what lies below a directory; those of other threads are elsewhere."""
+    """Return how many descriptors this process has of what lies below a directory; those of other threads are
+    elsewhere."""
     links = Path("/proc/self/fd")
     found = 0
     for link in links.iterdir() if links.is_dir() else ():

@@ -1,4 +1,5 @@
-"""The meaning of a cloud's answers, and the proof that they give about the request: texts as obstore 0.12.1 writes them."""
+"""The meaning of a cloud's answers, and the proof that they give about the request: texts as obstore 0.12.1
+writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Making others' objects durable: which directories the local store syncs for it, when none, and what a failure means."""
+"""Making others' objects durable: which directories the local store syncs for it, when none, and what a
+failure means."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ class At(SystemClock):
 
 
 class Syncs(Posix):
-    """Records the directories that are synced; ``fail`` is the error of the next sync, ``closed`` cannot be opened; ``old`` never changes."""
+    """Records the directories that are synced; ``fail`` is the error of the next sync, ``closed`` cannot be
+    opened; ``old`` never changes."""
 
     def __init__(self) -> None:
         self.synced: list[str] = []

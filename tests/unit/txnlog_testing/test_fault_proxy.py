@@ -1,4 +1,5 @@
-"""The fault proxy against a real HTTP server: each fault does at the server what its name says, and is counted."""
+"""The fault proxy against a real HTTP server: each fault does at the server what its name says, and is
+counted."""
 
 from __future__ import annotations
 
@@ -119,7 +120,8 @@ def _plan(proxy: FaultProxy, kind: ProxyFaultKind, *, applied: bool = False, sta
 
 
 def test_without_faults_requests_and_answers_pass_unchanged(server: ObjectServer, proxy: FaultProxy) -> None:
-    """On one connection: empty and chunked answers, HEAD, a missing object, and a body that must be asked for."""
+    """On one connection: empty and chunked answers, HEAD, a missing object, and a body that must be asked
+    for."""
     connection = _connect(proxy)
     data = bytes(range(256)) * 512
     assert _ask(connection, "PUT", "/a", data, Host="bucket.example") == (200, b"")

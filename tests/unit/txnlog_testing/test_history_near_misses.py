@@ -1,4 +1,5 @@
-"""The history checker: what looks like an anomaly and is none, and faces of the classes that are easily overlooked."""
+"""The history checker: what looks like an anomaly and is none, and faces of the classes that are easily
+overlooked."""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ def test_no_false_alarm_on_valid_histories(block: int) -> None:
 
 
 def test_valid_histories_hold_what_a_checker_can_stumble_over() -> None:
-    """Unknown and failed outcomes, operations that never end, every micro-operation; and all classes are judged."""
+    """Unknown and failed outcomes, operations that never end, every micro-operation; and all classes are
+    judged."""
     events = [event for seed in range(20) for event in generate_history(seed)]
     assert {event.type for event in events} == set(EventType)
     assert len({event.f for event in events}) == 11

@@ -1,4 +1,5 @@
-"""A program's own temporary directory: it goes at the end, also that of a program that was killed, and that of the tests."""
+"""A program's own temporary directory: it goes at the end, also that of a program that was killed, and that
+of the tests."""
 
 from __future__ import annotations
 

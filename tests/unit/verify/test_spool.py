@@ -1,4 +1,5 @@
-"""Rows come back whole, those of one key together, whether they fit in memory or not; and nothing is left of the file."""
+"""Rows come back whole, those of one key together, whether they fit in memory or not; and nothing is left of
+the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The next version of a table: what it adds and removes, which of it is a change of data, and when there is none."""
+"""The next version of a table: what it adds and removes, which of it is a change of data, and when there is
+none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The next version of an Iceberg table: its snapshots and manifests, what it remembers, and when there is none."""
+"""The next version of an Iceberg table: its snapshots and manifests, what it remembers, and when there is
+none."""
 
 from __future__ import annotations
 

@@ -289,7 +289,8 @@ LASTING = [
 
 @pytest.mark.parametrize("fault", PASSING, ids=str)
 def test_a_file_that_fails_for_now_is_uploaded_anew(fault: Fault) -> None:
-    """After a failure of any step the bytes are written again under the same key, and the record is that of the object there."""
+    """After a failure of any step the bytes are written again under the same key, and the record is that of
+    the object there."""
     striking, clock, memory = Striking(RequestKind.OPEN_WRITE, fault, 5), QuickClock(), MemoryStore()
     began_ms = clock.now().wall_ms
     files = patient(FaultyStore(memory, striking), clock)

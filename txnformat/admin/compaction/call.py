@@ -1,7 +1,7 @@
 """Compaction: small segment files of sealed records become few large ones, without a reader's notice.
 
-The records are written first; one entry then puts the new segments into the place of the old ones. A process that dies before leaves objects that no
-entry names.
+The records are written first; one entry then puts the new segments into the place of the old ones. A process
+that dies before leaves objects that no entry names.
 """
 
 from __future__ import annotations
@@ -126,7 +126,8 @@ def compact_topic(
 ) -> CompactedTopic:
     """Compact one topic, of what is listed; its settings say what the caller does not.
 
-    ``when_dirty``: as maintenance does: keys only of partitions that the settings call dirty enough, and files only if they do not say that these are left as they are.
+    ``when_dirty``: as maintenance does: keys only of partitions that the settings call dirty enough, and
+    files only if they do not say that these are left as they are.
     """
     settings = committer.state.topic(name).settings
     target = target_of(settings) if target_bytes is None else target_bytes
@@ -255,7 +256,10 @@ class _Topic:
     def _has_young_abort(
         self, state: LogState, key: TopicPartition, part: SegmentPart, ended_ms: int
     ) -> bool:
-        """Return whether a transaction with aborted records in a part has ended after a time. Requests: its abort index, and the markers where it ends."""
+        """Return whether a transaction with aborted records in a part has ended after a time.
+
+        Requests: its abort index, and the markers where it ends.
+        """
         if not part.row["aborted_records"] or part.record.txnindex is None:
             return False
         named = part.record.txnindex
@@ -280,7 +284,8 @@ class _Topic:
 
     def write_anew(self, planned: LogState, wave: Groups) -> None:
         """Write groups of sources, as they were in a state, and put what was written into their place."""
-        # A run may take longer than the grace of a vacuum: what it writes is born now, and what it reads is there now.
+        # A run may take longer than the grace of a vacuum: what it writes is born now, and what it reads is
+        # there now.
         state = self._committer.refresh()
         found = [
             [one for one in sources if self._is_there(state, one, planned.partition(one.key).log_start)]
@@ -322,7 +327,8 @@ class _Topic:
     ) -> bool:
         """Put what was written, as of a state, into the place of its sources; return False if one of these is not there any more.
 
-        The file has the records of all of them. If one was removed or erased meanwhile, no entry may name the file: it would keep them.
+        The file has the records of all of them. If one was removed or erased meanwhile, no entry may name the
+        file: it would keep them.
         """
         works = [Work(*one) for one in zip(sources, found.runs, strict=True)]
         written = found.files

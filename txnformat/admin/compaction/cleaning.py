@@ -1,7 +1,10 @@
-"""Key compaction: of each key the latest record stays. As Kafka's LogCleaner: a map of the keys that were not compared yet, then everything below is written anew.
+"""Key compaction: of each key the latest record stays.
 
-A pass over a partition may take several entries. It begins with the oldest records, so that at every moment each key has its latest record; only the last entry says how far
-the keys were compared. A pass that another client disturbs ends there, and the next run begins anew.
+As Kafka's LogCleaner: a map of the keys that were not compared yet, then everything below is written anew.
+
+A pass over a partition may take several entries. It begins with the oldest records, so that at every moment
+each key has its latest record; only the last entry says how far the keys were compared. A pass that another
+client disturbs ends there, and the next run begins anew.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ from txnformat.types import OffsetRange, TopicPartition
 __all__ = ["Cleaned", "Cleaner", "KeyPasses", "dirty_ratios"]
 
 MAP_BYTES = 128 * 2**20
-"""Size of the map of keys, as Kafka's ``log.cleaner.dedupe.buffer.size``; with more keys there are more passes."""
+"""Size of the map of keys, as Kafka's ``log.cleaner.dedupe.buffer.size``; with more keys there are more
+passes."""
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +75,10 @@ class Cleaned:
 
 
 class Cleaner:
-    """Runs key passes. ``is_young``: tells whether a part has records that were aborted too short a time ago."""
+    """Runs key passes.
+
+    ``is_young``: tells whether a part has records that were aborted too short a time ago.
+    """
 
     def __init__(
         self,
@@ -170,7 +177,8 @@ class Cleaner:
     ) -> bool:
         """Write sources anew without the records that go; return False if another client has replaced segments of the partition since it was ``planned``.
 
-        An erasure may have removed the latest record of a key: the one before it, which this pass would remove, is the latest now. ``compared``: the largest commit entry of all.
+        An erasure may have removed the latest record of a key: the one before it, which this pass would
+        remove, is the latest now. ``compared``: the largest commit entry of all.
         """
         swept_end, log_start, revision = latest.end, planned.log_start, planned.revision
         for place, source in enumerate(sources, 1):
@@ -283,5 +291,8 @@ def _log_ms(sidecars: SidecarCache, key: TopicPartition, part: SegmentPart) -> t
 
 
 def _commit_entry(sidecars: SidecarCache, key: TopicPartition, part: SegmentPart) -> int:
-    """Return the largest entry that committed a record of a part; -1: none did. Requests: 1 GET, none when it is kept."""
+    """Return the largest entry that committed a record of a part; -1: none did.
+
+    Requests: 1 GET, none when it is kept.
+    """
     return sidecars.index(part.record.index).newest_commit(key.partition, part.range)

@@ -31,10 +31,12 @@ class CompactedTopic:
     """Compressed bytes of the records; aborted ones are not counted."""
     size: int
     requests_before: int
-    """Requests of one read of all of it, about: an index for each part of a segment, a footer and the data for each file, together if it is small."""
+    """Requests of one read of all of it, about: an index for each part of a segment, a footer and the data
+    for each file, together if it is small."""
     requests: int
     dirty_ratio: float | None = None
-    """Largest fraction of a partition's bytes whose keys were not compared with later ones before. If None, the topic keeps all records of a key."""
+    """Largest fraction of a partition's bytes whose keys were not compared with later ones before. If None,
+    the topic keeps all records of a key."""
     removed_records: int = 0
     """Records that went, for their keys have later ones, and tombstones that were due."""
 

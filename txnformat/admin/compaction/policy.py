@@ -17,11 +17,15 @@ __all__ = ["Ages", "check_arguments", "is_left_alone", "lag_of", "target_of"]
 LAG = "min.compaction.lag.ms"
 TARGET = "compact.target.bytes"
 RETENTION_SHARE = 8
-"""A part has at most this fraction of the time, and of the bytes, that retention keeps: it goes as a whole."""
+"""A part has at most this fraction of the time, and of the bytes, that retention keeps: it goes as a whole.
+"""
 
 
 def target_of(settings: Sequence[TopicSetting]) -> int:
-    """Return the size that a topic's files shall have. An explicit compaction ignores maintenance's schedule: -1 counts as the default."""
+    """Return the size that a topic's files shall have.
+
+    An explicit compaction ignores maintenance's schedule: -1 counts as the default.
+    """
     found, most = (int(value_of(settings, name)) for name in (TARGET, "retention.bytes"))
     target = int(SETTINGS[TARGET].default) if found < 0 else found
     return target if most < 0 or not deletes(settings) else min(target, max(1, most // RETENTION_SHARE))
@@ -55,7 +59,10 @@ class Ages(NamedTuple):
         return cls(max(1, lag // RETENTION_SHARE) if lag else 0, False)
 
     def of_part(self, sidecars: SidecarCache, partition: int, part: SegmentPart) -> int:
-        """Return the number of the span that the newest record of a part is in. Requests: 1 GET, none when it is kept or the records' times count."""
+        """Return the number of the span that the newest record of a part is in.
+
+        Requests: 1 GET, none when it is kept or the records' times count.
+        """
         if not self.span_ms:
             return 0
         if self.by_record:

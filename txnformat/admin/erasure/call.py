@@ -41,7 +41,8 @@ __all__ = ["ErasureReport", "abandon", "erase"]
 KEY_CHARS_MIN, KEY_CHARS_MAX = 32, 1_000
 REQUESTED_BY_BYTES_MAX = 1_000
 PASSES = 10
-"""Most passes of a call: the second is due when transactions have ended, a further one when writers were faster than the seal."""
+"""Most passes of a call: the second is due when transactions have ended, a further one when writers were
+faster than the seal."""
 
 logger = logging.getLogger(__name__)
 
@@ -60,11 +61,13 @@ class ErasureReport:
     files_read: int
     rows_read: int
     key: str
-    """Key of the condition's hash: keep it, and give it to the next call with the same condition. Empty after a dry run."""
+    """Key of the condition's hash: keep it, and give it to the next call with the same condition. Empty after
+    a dry run."""
     status: ErasureStatus | None
     """How far the erasure has come; None of a dry run."""
     is_new: bool = False
-    """Whether the call began the erasure. If False, it went on with one of the same condition and key, or was a dry run."""
+    """Whether the call began the erasure. If False, it went on with one of the same condition and key, or was
+    a dry run."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""

@@ -60,8 +60,9 @@ class _Seen:
 def certify(committer: Committer) -> list[ErasureStatus]:
     """Complete the erasures that lack nothing but the last look; return all that were not complete before, and what they lack now.
 
-    Requests: none when no vacuum has passed an erasure that is not complete; else 3 LIST (2 of unfinished uploads), and those of a vacuum's look for what is in use.
-    Raises UnsupportedFeatureError, CorruptDataError, StorageError: what is in use is not known, so nothing is complete.
+    Requests: none when no vacuum has passed an erasure that is not complete; else 3 LIST (2 of unfinished
+    uploads), and those of a vacuum's look for what is in use. Raises UnsupportedFeatureError,
+    CorruptDataError, StorageError: what is in use is not known, so nothing is complete.
     """
     state = committer.refresh()
     check_removal(state)
@@ -88,7 +89,9 @@ def certify(committer: Committer) -> list[ErasureStatus]:
 
 
 def look(committer: Committer) -> list[ErasureStatus]:
-    """Return all erasures that the state knows, and what each lacks; where that is the last look, what it would find. Nothing is changed.
+    """Return all erasures that the state knows, and what each lacks; where that is the last look, what it would find.
+
+    Nothing is changed.
 
     Requests: as of :func:`certify`. Raises CorruptDataError, StorageError: what is in use is not known.
     """
@@ -116,10 +119,12 @@ def _look(committer: Committer, state: LogState) -> _Seen:
     live: set[str] = set()
     live_objects(requests, state, live.add)
     now, failed = _uploads(requests, store)
-    # A temporary file that went meanwhile is gone, or an object that is listed below; one that came is of a writer that runs.
+    # A temporary file that went meanwhile is gone, or an object that is listed below; one that came is of a
+    # writer that runs.
     known = {one.key for one in before}
     uploads = [one for one in now if one.upload_id or one.key in known]
-    # The listing also has objects that land while this looks for what is in use, and an upload that is completed after its own listing.
+    # The listing also has objects that land while this looks for what is in use, and an upload that is
+    # completed after its own listing.
     sizes = requests.list("")
     garbage = [key for key in sizes if keys.named_after(key) is not None and key not in live]
     entries = [number for number in map(keys.parse_entry_key, sizes) if number is not None]

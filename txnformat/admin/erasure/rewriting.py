@@ -27,7 +27,8 @@ __all__ = ["Rewriting"]
 ATTEMPTS = 20
 """How often an entry is made anew because another client has changed segments, log starts or lists."""
 ROUNDS = 100
-"""How often the parts are listed anew; each round rewrites all that it finds, so other clients must have been as fast all the time."""
+"""How often the parts are listed anew; each round rewrites all that it finds, so other clients must have been
+as fast all the time."""
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +108,8 @@ class Rewriting:
                     yield Source(key, [part])
 
     def _rewrite(self, planned: LogState, sources: Sequence[Source]) -> None:
-        # Files written now are born at a state that still has their sources: a vacuum above a replace of these finds them (rule of the specification, 5.19).
+        # Files written now are born at a state that still has their sources: a vacuum above a replace of
+        # these finds them (rule of the specification, 5.19).
         state = self._committer.refresh()
         left = [
             one

@@ -86,7 +86,10 @@ def stage_of(known: ErasureState) -> ErasureStage:
 
 
 def status_of(state: LogState, known: ErasureState, left: tuple[str, ...] = ()) -> ErasureStatus:
-    """Return how far an erasure has come. ``left``: what a look at the store has found that is to be deleted, in words."""
+    """Return how far an erasure has come.
+
+    ``left``: what a look at the store has found that is to be deleted, in words.
+    """
     return ErasureStatus(
         known.erasure_id,
         known.topic,

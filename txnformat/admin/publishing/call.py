@@ -1,7 +1,8 @@
 """Publishing: topics as tables of other engines, all at one entry, without a copy of any record.
 
-First embedded records become files (a seal), and files that hold other records besides are written anew (a compaction of these parts alone).
-Where that cannot be, since an open transaction holds a seal back, the entry is lower. Then each table gets a version, by one conditional create; the manifest comes last.
+First embedded records become files (a seal), and files that hold other records besides are written anew (a
+compaction of these parts alone). Where that cannot be, since an open transaction holds a seal back, the entry
+is lower. Then each table gets a version, by one conditional create; the manifest comes last.
 """
 
 from __future__ import annotations
@@ -100,7 +101,10 @@ def publish(
     format_: str = DELTA,
     rebuild: bool = False,
 ) -> PublishReport:
-    """Publish topics; see :meth:`txnformat.log.TxnLog.publish`. ``known``: tables as this process saw them last; changed here."""
+    """Publish topics; see :meth:`txnformat.log.TxnLog.publish`.
+
+    ``known``: tables as this process saw them last; changed here.
+    """
     name = checked_format(format_)
     check_flags(rebuild=rebuild)
     each_text("topics", topics or (), "publish")
@@ -114,7 +118,8 @@ def publish(
 def publish_by_settings(committer: Committer, sidecars: SidecarCache, known: KnownTables) -> Maintained:
     """Publish all topics whose settings say so; a table that another program has changed, or that is damaged, is left out.
 
-    Formats that show all records are published at one entry, and the one that shows compacted files at an entry of its own.
+    Formats that show all records are published at one entry, and the one that shows compacted files at an
+    entry of its own.
     """
     groups = ([one for one in FORMATS if one != OFFSETS], [OFFSETS])
     found = [_by_settings(committer, sidecars, known, formats) for formats in groups]
@@ -199,7 +204,11 @@ def _is_possible(view: View, topic: TopicState) -> bool:
 
 
 class _Publication:
-    """One publication. ``damaged``: gets the topics with a table that cannot be published; None: the first such error ends the publication."""
+    """One publication.
+
+    ``damaged``: gets the topics with a table that cannot be published; None: the first such error ends the
+    publication.
+    """
 
     def __init__(
         self, committer: Committer, sidecars: SidecarCache, damaged: list[DamagedTopic] | None = None
@@ -325,7 +334,8 @@ class _Publication:
     ) -> tuple[int | None, list[ShownTopic]]:
         """Return the last entry at which no file has a problem that nothing can mend now, and what shows it; None: the newest entry.
 
-        ``cut``: the entry to begin with; None: the newest. ``held``: gets the files because of which the entry is lowered first. ``all_problems``: lower it because of every problem.
+        ``cut``: the entry to begin with; None: the newest. ``held``: gets the files because of which the
+        entry is lowered first. ``all_problems``: lower it because of every problem.
         """
         can_mend = LIFECYCLE in state.features.reader and not all_problems
         while True:
@@ -354,7 +364,10 @@ class _Publication:
 
 
 def _chosen(view: View, state: LogState, names: Sequence[str] | None) -> _Chosen:
-    """Return the topics to publish. Raises about a topic that is named and cannot be published; of all topics, those are left out."""
+    """Return the topics to publish.
+
+    Raises about a topic that is named and cannot be published; of all topics, those are left out.
+    """
     found: list[str] = []
     refused: list[tuple[str, str]] = []
     topics = sorted(state.topics.values(), key=lambda topic: topic.name)

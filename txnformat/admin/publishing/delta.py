@@ -86,7 +86,10 @@ class DeltaView:
         raise superseded(topic)
 
     def _checkpointed(self, topic: TopicState, table: DeltaTable, old_ms: int) -> DeltaTable:
-        """Write a checkpoint if one is due, and remove versions that nothing needs. A later publication does it if this one fails."""
+        """Write a checkpoint if one is due, and remove versions that nothing needs.
+
+        A later publication does it if this one fails.
+        """
         if table.version - max(table.checkpoint, 0) < CHECKPOINT_VERSIONS and not self._rebuild:
             return table
         try:

@@ -1,4 +1,7 @@
-"""The differences between the formats of views: the check of a topic, the look at its table, and the next version of it. ``delta`` and ``iceberg`` beside this have both."""
+"""The differences between the formats of views: the check of a topic, the look at its table, and the next version of it.
+
+``delta`` and ``iceberg`` beside this have both.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,10 @@ def published_topic(
     removed: int = 0,
     is_new: bool = False,
 ) -> PublishedTopic:
-    """Return what a publication says of a topic. ``directory``: that of the table. ``superseded_by``: the later entry that the table shows already."""
+    """Return what a publication says of a topic.
+
+    ``directory``: that of the table. ``superseded_by``: the later entry that the table shows already.
+    """
     return PublishedTopic(
         topic.name,
         topic.topic_id,

@@ -69,7 +69,9 @@ def published(
     """Return what views hold back at a time of the store; ``hold`` is called with the key of each file that a table has, or had within its hold time.
 
     While a topic has an erasure that is not complete, older versions of its table hold nothing back.
-    Requests: for each topic with a Delta table 1 LIST, and 1 GET for its newest checkpoint and each version since; with an Iceberg table 1 LIST, and 1 GET for the newest version, its manifest list and each of its manifests.
+    Requests: for each topic with a Delta table 1 LIST, and 1 GET for its newest checkpoint and each version
+    since; with an Iceberg table 1 LIST, and 1 GET for the newest version, its manifest list and each of its
+    manifests.
     """
     found = Published()
     topics = {topic.directory: topic for topic in state.topics.values()}
@@ -106,7 +108,11 @@ def _look_at_delta(
     *,
     place: Callable[[str], str],
 ) -> str:
-    """Name the files that a Delta table holds; return a note about it. ``before_ms``: files that were removed before this time are not held; ``place``: the table's directory, of the topic's."""
+    """Name the files that a Delta table holds; return a note about it.
+
+    ``before_ms``: files that were removed before this time are not held; ``place``: the table's directory, of
+    the topic's.
+    """
     directory = place(topic.directory)
     steps = follow_table(DeltaTable(), directory, topic.topic_id, strict=False)
     table, foreign, undecoded = committer.read(steps)
@@ -121,7 +127,10 @@ def _look_at_delta(
 def _look_at_iceberg(
     committer: Committer, topic: TopicState, before_ms: int, hold: Callable[[str], object]
 ) -> str:
-    """Name the files that an Iceberg table holds; without pyiceberg it cannot be read. A newest version of another program does not say what the ones before it had."""
+    """Name the files that an Iceberg table holds; without pyiceberg it cannot be read.
+
+    A newest version of another program does not say what the ones before it had.
+    """
     require_pyiceberg()
     from txnformat.views.iceberg_log import follow_iceberg
     from txnformat.views.iceberg_table import IcebergTable, key_of, without_old

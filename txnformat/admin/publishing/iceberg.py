@@ -1,4 +1,7 @@
-"""Topics as Iceberg tables, in a directory of their own below the topic's: :class:`~txnformat.admin.publishing.formats.View` for Iceberg. It needs pyiceberg."""
+"""Topics as Iceberg tables, in a directory of their own below the topic's: :class:`~txnformat.admin.publishing.formats.View` for Iceberg.
+
+It needs pyiceberg.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +100,10 @@ class IcebergView:
         return location_of(self._committer.store.url, scheme, topic.directory, topic.name)
 
     def _hinted(self, topic: TopicState, table: IcebergTable, *, is_new: bool) -> IcebergTable:
-        """Let the hint name a version. A later publication does it if this one fails: engines that open the version itself do not need it."""
+        """Let the hint name a version.
+
+        A later publication does it if this one fails: engines that open the version itself do not need it.
+        """
         if not table.is_hinted:
             try:
                 table = self._committer.read(write_hint(topic.directory, table, is_new=is_new))
@@ -107,7 +113,10 @@ class IcebergView:
         return table
 
     def _cleaned(self, topic: TopicState, table: IcebergTable, old_ms: int) -> None:
-        """Remove versions that nothing needs, if it is time. A later publication does it if this one fails."""
+        """Remove versions that nothing needs, if it is time.
+
+        A later publication does it if this one fails.
+        """
         if table.version % CLEAN_VERSIONS and not self._rebuild:
             return
         try:

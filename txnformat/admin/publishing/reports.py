@@ -93,6 +93,7 @@ class Maintained:
     """The publications of a round of maintenance."""
 
     reports: tuple[PublishReport, ...] = ()
-    """A report for each format, all of the same entry. If empty, no topic's settings ask for it, or nothing could be published."""
+    """A report for each format, all of the same entry. If empty, no topic's settings ask for it, or nothing
+    could be published."""
     damaged: tuple[DamagedTopic, ...] = ()
     """Topics with a table that could not be written."""

@@ -1,4 +1,7 @@
-"""Deciding application versions: whether a write was done before, and whether its version may follow. Pure."""
+"""Deciding application versions: whether a write was done before, and whether its version may follow.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,9 @@ _NEW_HISTORY = "do not repeat old batches with new data; use a new application i
 def find_version(state: LogState, app: AppRef) -> int | None:
     """Return the entry that holds an application's version; None when it is still to be written, and may be.
 
-    Raises StaleAppVersionError: ``stale-app-version`` (the log holds a later one), ``stale-instance`` (a newer instance has taken over,
-    whatever the version), ``missing-versions`` (the one before it is not in the log; ``is_next``). InvalidInputError: no reader could decode it.
+    Raises StaleAppVersionError: ``stale-app-version`` (the log holds a later one), ``stale-instance`` (a
+    newer instance has taken over, whatever the version), ``missing-versions`` (the one before it is not in
+    the log; ``is_next``). InvalidInputError: no reader could decode it.
     """
     _check(app)
     known = state.app_versions.get(app.key)

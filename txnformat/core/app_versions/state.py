@@ -19,7 +19,8 @@ __all__ = [
 ]
 
 CONTENT_SCHEME = 1
-"""How contents are hashed: :mod:`txnformat.columns.multiset`. A content of another scheme is as good as none."""
+"""How contents are hashed: :mod:`txnformat.columns.multiset`. A content of another scheme is as good as none.
+"""
 
 INSTANCES_MAX = 8
 """Instances of an application that the state remembers."""

@@ -1,4 +1,7 @@
-"""Checking what users ask for in a consumer group's name, before any of it is decided: an entry must be readable. Pure."""
+"""Checking what users ask for in a consumer group's name, before any of it is decided: an entry must be readable.
+
+Pure.
+"""
 
 from __future__ import annotations
 

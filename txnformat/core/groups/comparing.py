@@ -1,4 +1,7 @@
-"""Whether a group's position may be committed beside what is in force and what is pending: decision and fold ask the same rule. Pure."""
+"""Whether a group's position may be committed beside what is in force and what is pending: decision and fold ask the same rule.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,8 @@ class PositionConflict(NamedTuple):
 
     kind: Literal["offsets-changed", "offsets-held", "offsets-pending"]
     transactional_id: str | None = None
-    """The transaction that holds the position, or has one pending; None if it is another than was expected."""
+    """The transaction that holds the position, or has one pending; None if it is another than was expected.
+    """
 
 
 def position_conflict(
@@ -33,12 +37,13 @@ def position_conflict(
     Parameters
     ----------
     pending, holding
-        Transactional ids of the other transactions that have the position pending, and of those that have compared it.
+        Transactional ids of the other transactions that have the position pending, and of those that have
+        compared it.
 
     Notes
     -----
-    A commit that compares needs the expected position, and nothing pending beside it. One that does not compare breaks the hold of an open
-    transaction, which can then only abort, but not that of a prepared one.
+    A commit that compares needs the expected position, and nothing pending beside it. One that does not
+    compare breaks the hold of an open transaction, which can then only abort, but not that of a prepared one.
     """
     if commit.expected is None:
         for name in holding:

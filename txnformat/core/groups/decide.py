@@ -1,4 +1,6 @@
-"""Deciding what concerns consumer groups: who is its member, what may be committed, what may be deleted. Pure.
+"""Deciding what concerns consumer groups: who is its member, what may be committed, what may be deleted.
+
+Pure.
 
 Rejections are raised here; :mod:`txnformat.core.decide` makes values of them.
 """

@@ -30,8 +30,8 @@ def end_positions(
 ) -> LogState:
     """Return the state after the pending positions of a transaction have come into force, or are forgotten.
 
-    Of two commits of one position that came into force the later by log position wins, not the one that ended later
-    (Kafka's rule for offsets in transactions).
+    Of two commits of one position that came into force the later by log position wins, not the one that ended
+    later (Kafka's rule for offsets in transactions).
     """
     ended: dict[str, GroupState] = {}
     for name in names:

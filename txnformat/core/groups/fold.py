@@ -1,8 +1,8 @@
 """Folding what concerns consumer groups: members, positions, positions in transactions. Pure.
 
-A position that was compared with what is committed holds it until its transaction ends: no other commit can compare, and
-a commit without comparing makes that transaction one that can only be aborted. So what a transaction brings and
-the position that it brings it for come together or not at all.
+A position that was compared with what is committed holds it until its transaction ends: no other commit can
+compare, and a commit without comparing makes that transaction one that can only be aborted. So what a
+transaction brings and the position that it brings it for come together or not at all.
 """
 
 from __future__ import annotations

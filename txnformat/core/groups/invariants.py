@@ -1,4 +1,7 @@
-"""Invariants of consumer groups, for every state and every step. Pure. See :mod:`txnformat.core.invariants`."""
+"""Invariants of consumer groups, for every state and every step.
+
+Pure. See :mod:`txnformat.core.invariants`.
+"""
 
 from __future__ import annotations
 

@@ -298,8 +298,9 @@ class LagBound(NamedTuple):
 class Unread:
     """Counts, from the state alone, the records of one partition that read_committed shows from an offset on.
 
-    Exact from the sealed end on, at the start of a segment that is not in the segment list, and at the log start if nothing was
-    removed. Inside sealed segments, and below the end of what was spilled, it is a bound: their totals are known, what lies in which half is not.
+    Exact from the sealed end on, at the start of a segment that is not in the segment list, and at the log
+    start if nothing was removed. Inside sealed segments, and below the end of what was spilled, it is a
+    bound: their totals are known, what lies in which half is not.
     """
 
     def __init__(self, partition: PartitionState) -> None:

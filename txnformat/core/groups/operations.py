@@ -33,7 +33,8 @@ __all__ = [
 ]
 
 NO_OFFSET = -1
-"""As what is expected: the group has no offset of this partition yet (Kafka's offset of an unknown commit)."""
+"""As what is expected: the group has no offset of this partition yet (Kafka's offset of an unknown commit).
+"""
 NO_POSITION = ""
 """Likewise of a foreign position."""
 
@@ -106,7 +107,8 @@ class CommitOffsets(Struct, frozen=True, tag_field="operation", tag="commit_offs
     generation: Positive | None = None
     """Generation of the group, if its member commits. If None, any."""
     transactional_id: TransactionalId | None = None
-    """The transaction that commits: positions are pending until it ends. If None, they are committed at once."""
+    """The transaction that commits: positions are pending until it ends. If None, they are committed at once.
+    """
     producer_id: OrMinusOne = -1
     epoch: OrMinusOne = -1
     intent: Count = 0

@@ -1,7 +1,9 @@
-"""Targets of a reset of a group's positions: the forms a caller may ask for, and their meaning for each partition. Pure.
+"""Targets of a reset of a group's positions: the forms a caller may ask for, and their meaning for each partition.
 
-The ways are those of ``kafka-consumer-groups.sh --reset-offsets``. But a position at which no consumer can read is refused, not
-moved to the nearest one.
+Pure.
+
+The ways are those of ``kafka-consumer-groups.sh --reset-offsets``. But a position at which no consumer can
+read is refused, not moved to the nearest one.
 """
 
 from __future__ import annotations
@@ -82,7 +84,8 @@ _HINT = (
 def read_target(to: object, topic: str | None) -> Target:
     """Return what an operator asks positions to be set to, of one topic or (None) of several.
 
-    Raises InvalidInputError: ``invalid-reset-target`` (none of the ways), ``invalid-offset`` (every offset that is negative or no integer).
+    Raises InvalidInputError: ``invalid-reset-target`` (none of the ways), ``invalid-offset`` (every offset
+    that is negative or no integer).
     """
     if isinstance(to, datetime.datetime) or (isinstance(to, datetime.timedelta) and to >= _NOW):
         return to
@@ -132,9 +135,9 @@ def reset_keys(
 ) -> list[TopicPartition]:
     """Return the partitions whose positions are to be set, by topic and partition.
 
-    Those of the mapping, if the target is one; else of the topic, all or those that are named; without a topic all in
-    which the group has a position. Raises NotFoundError, and InvalidInputError of kind ``invalid-reset`` if there are none, or if partitions are
-    named without a topic or besides a mapping.
+    Those of the mapping, if the target is one; else of the topic, all or those that are named; without a
+    topic all in which the group has a position. Raises NotFoundError, and InvalidInputError of kind
+    ``invalid-reset`` if there are none, or if partitions are named without a topic or besides a mapping.
     """
     if partitions is not None:
         if topic is None or isinstance(target, dict):
@@ -239,7 +242,10 @@ def check_resets(state: LogState, resets: Sequence[PartitionReset]) -> None:
 
 
 def as_commits(state: LogState, resets: Sequence[PartitionReset], target: Target) -> tuple[OffsetCommit, ...]:
-    """Return what sets the positions. A shift is relative to the current positions: these must still be the same at the commit."""
+    """Return what sets the positions.
+
+    A shift is relative to the current positions: these must still be the same at the commit.
+    """
     return tuple(
         OffsetCommit(
             state.topic_ids[one.topic],

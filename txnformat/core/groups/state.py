@@ -27,7 +27,8 @@ class Committed(NamedTuple):
     """Next offset to read; of a foreign position its text."""
     metadata: str
     order: int
-    """Which of the group's commit operations it was, from 0: the last by log position wins, not the last to end."""
+    """Which of the group's commit operations it was, from 0: the last by log position wins, not the last to
+    end."""
     entry: int
     """Entry in which it came into force: that of the operation, or of the end of its transaction."""
     timestamp_ms: int
@@ -49,7 +50,8 @@ class GroupState:
     """One consumer group."""
 
     generation: int = 0
-    """Grows whenever a member joins, leaves or is put out. A new group begins with LogState.retired_generation."""
+    """Grows whenever a member joins, leaves or is put out. A new group begins with
+    LogState.retired_generation."""
     member: Member | None = None
     commits: int = 0
     """Commit operations so far."""

@@ -1,4 +1,7 @@
-"""Folding key compaction: how far a partition was compared, which versions are no longer whole, and since when tombstones may go. Pure."""
+"""Folding key compaction: how far a partition was compared, which versions are no longer whole, and since when tombstones may go.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ from txnformat.persistent import replace
 __all__ = ["HORIZONS_MAX", "apply_cleaned"]
 
 HORIZONS_MAX = 32
-"""Most horizons of a partition. Two that are closest in time then become one, of the later time: tombstones stay longer."""
+"""Most horizons of a partition. Two that are closest in time then become one, of the later time: tombstones
+stay longer."""
 
 
 def apply_cleaned(partition: PartitionState, part: CleanedPartition, at: At) -> PartitionState:
@@ -45,6 +49,7 @@ def _thinned(horizons: Sequence[DeleteHorizon]) -> tuple[DeleteHorizon, ...]:
     if len(horizons) <= HORIZONS_MAX:
         return tuple(horizons)
     gaps = [later.timestamp_ms - one.timestamp_ms for one, later in pairwise(horizons)]
-    # The newest of equal gaps: else the oldest horizon of a log that is compacted at even times would never grow old.
+    # The newest of equal gaps: else the oldest horizon of a log that is compacted at even times would never
+    # grow old.
     least = len(gaps) - 1 - gaps[::-1].index(min(gaps))
     return (*horizons[:least], *horizons[least + 1 :])

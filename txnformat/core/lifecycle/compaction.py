@@ -1,8 +1,10 @@
 """Compaction: which listed segments get others in their place, and the decision about it. Pure.
 
-Parts of a partition that follow each other are written together until the new part has the target size; a compacted part of that size is left alone.
-At the end of a list, where less is left, a compacted part is taken in only if the newer ones together have at least half as many records: so each record is
-written O(log n) times. Bytes would not do: a rewritten part has more or fewer than before, and a second compaction could find it large enough to take in the older one.
+Parts of a partition that follow each other are written together until the new part has the target size; a
+compacted part of that size is left alone. At the end of a list, where less is left, a compacted part is taken
+in only if the newer ones together have at least half as many records: so each record is written O(log n)
+times. Bytes would not do: a rewritten part has more or fewer than before, and a second compaction could find
+it large enough to take in the older one.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from txnformat.types import TopicPartition
 __all__ = ["groups_of", "replace_segments"]
 
 RATIO = 2
-"""A compacted part that has more than so many times the records of all newer ones together is not taken in at the end of a list."""
+"""A compacted part that has more than so many times the records of all newer ones together is not taken in at
+the end of a list."""
 
 
 def groups_of(parts: Sequence[SegmentPart], target_bytes: int) -> list[Sequence[SegmentPart]]:

@@ -17,8 +17,9 @@ __all__ = ["delete_topic"]
 def delete_topic(state: LogState, action: RemoveTopic) -> tuple[EndTxn | DeleteTopic, ...] | Done:
     """Return the operations that delete a topic, after the ends of the open transactions that touch it; Done when it was deleted before.
 
-    Raises ConflictError (``topic-in-use``: open transactions touch it, and force is not set), NotFoundError (``topic-gone``), InvalidTransactionStateError (``transaction-prepared``: the action does not name a prepared one),
-    UnsupportedFeatureError.
+    Raises ConflictError (``topic-in-use``: open transactions touch it, and force is not set), NotFoundError
+    (``topic-gone``), InvalidTransactionStateError (``transaction-prepared``: the action does not name a
+    prepared one), UnsupportedFeatureError.
     """
     for gone in state.deleted.values():
         if gone.topic_id == action.topic_id:

@@ -23,7 +23,8 @@ __all__ = ["abandon_erasure", "advance_erasure", "check_open", "complete_erasure
 def request_erasure(state: LogState, action: RequestErasure) -> RequestErasure | Done:
     """Return the operation that begins an erasure; Done when it, or another one of the topic with the same hash of the condition, has begun.
 
-    Raises ConflictError (``too-many-erasures``), NotFoundError (``topic-gone``), UnsupportedFeatureError (``upgrade-required``).
+    Raises ConflictError (``too-many-erasures``), NotFoundError (``topic-gone``), UnsupportedFeatureError
+    (``upgrade-required``).
     """
     known = state.erasures.get(action.erasure_id)
     if known is not None:
@@ -47,7 +48,10 @@ def request_erasure(state: LogState, action: RequestErasure) -> RequestErasure |
 
 
 def advance_erasure(state: LogState, action: AdvanceErasure) -> AdvanceErasure | Done:
-    """Return the operation; Done when another client has rewritten everything. Raises ConflictError (``erasure-superseded``)."""
+    """Return the operation; Done when another client has rewritten everything.
+
+    Raises ConflictError (``erasure-superseded``).
+    """
     known = check_open(state, action.erasure_id)
     if known.rewritten_entry >= 0:
         return Done(known.rewritten_entry)
@@ -67,7 +71,10 @@ def advance_erasure(state: LogState, action: AdvanceErasure) -> AdvanceErasure |
 
 
 def complete_erasure(state: LogState, action: CompleteErasure) -> CompleteErasure | Done:
-    """Return the operation; Done when there is a certificate. Raises ConflictError (``erasure-superseded``): something was rewritten meanwhile."""
+    """Return the operation; Done when there is a certificate.
+
+    Raises ConflictError (``erasure-superseded``): something was rewritten meanwhile.
+    """
     known = state.erasures.get(action.erasure_id)
     if known is not None and known.complete_entry >= 0:
         return Done(known.complete_entry)
@@ -90,13 +97,20 @@ def complete_erasure(state: LogState, action: CompleteErasure) -> CompleteErasur
 
 
 def abandon_erasure(state: LogState, action: AbandonErasure) -> AbandonErasure:
-    """Return the operation. Raises NotFoundError (``unknown-erasure``), ConflictError (``erasure-superseded``): it is complete."""
+    """Return the operation.
+
+    Raises NotFoundError (``unknown-erasure``), ConflictError (``erasure-superseded``): it is complete.
+    """
     check_open(state, action.erasure_id)
     return replace(action, intent=0)
 
 
 def check_open(state: LogState, erasure_id: str) -> ErasureState:
-    """Return an erasure. Raises NotFoundError (``unknown-erasure``), ConflictError (``erasure-superseded``: it is complete), UnsupportedFeatureError."""
+    """Return an erasure.
+
+    Raises NotFoundError (``unknown-erasure``), ConflictError (``erasure-superseded``: it is complete),
+    UnsupportedFeatureError.
+    """
     check_removal(state)
     known = state.erasures.get(erasure_id) if is_text(erasure_id) else None
     if known is None:

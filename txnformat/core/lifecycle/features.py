@@ -1,4 +1,7 @@
-"""Features of a log: the decision to add some, settings of the whole log, and the errors about those that it lacks. Pure."""
+"""Features of a log: the decision to add some, settings of the whole log, and the errors about those that it lacks.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,10 @@ def check_columns(state: LogState) -> None:
 
 
 def _check(state: LogState, feature: str, what: str, command: str) -> None:
-    """Raise UnsupportedFeatureError unless the log has a feature. ``what``: logs that have it allow this, and older readers cannot read them then."""
+    """Raise UnsupportedFeatureError unless the log has a feature.
+
+    ``what``: logs that have it allow this, and older readers cannot read them then.
+    """
     if state.lacks(feature):
         raise UnsupportedFeatureError(
             f"this log does not allow {what}",

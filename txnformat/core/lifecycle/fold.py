@@ -1,4 +1,7 @@
-"""Folding what a log forgets or writes anew: idle ids leave the state, log starts move, compacted segments replace others; features. Pure."""
+"""Folding what a log forgets or writes anew: idle ids leave the state, log starts move, compacted segments replace others; features.
+
+Pure.
+"""
 
 from __future__ import annotations
 

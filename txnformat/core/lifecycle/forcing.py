@@ -1,4 +1,7 @@
-"""The decision about a removal by force: undecided transactions that stand in its way are ended, prepared ones by name only. Pure."""
+"""The decision about a removal by force: undecided transactions that stand in its way are ended, prepared ones by name only.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,9 @@ __all__ = ["aborted_by_operator", "check_uncut", "free_partitions"]
 def free_partitions(state: LogState, action: FreePartitions) -> tuple[EndTxn | GiveUp, ...]:
     """Return the ends of the open transactions that begin below the offsets, and what the prepared ones lose.
 
-    Raises ConflictError (``nothing-held``: there are none), InvalidTransactionStateError (``transaction-prepared``: the action does not name a prepared one), OffsetOutOfRangeError
-    (also as :func:`check_uncut`), NotFoundError (``topic-gone``), UnsupportedFeatureError.
+    Raises ConflictError (``nothing-held``: there are none), InvalidTransactionStateError
+    (``transaction-prepared``: the action does not name a prepared one), OffsetOutOfRangeError (also as
+    :func:`check_uncut`), NotFoundError (``topic-gone``), UnsupportedFeatureError.
     """
     topic = state.topic_of(action.topic_id, "a removal of records")
     check_removal(state)

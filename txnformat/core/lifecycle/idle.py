@@ -1,8 +1,10 @@
-"""Ids, applications and groups that the log may forget because they were idle for long, and the decision about them. Pure.
+"""Ids, applications and groups that the log may forget because they were idle for long, and the decision about them.
 
-Kafka's names: a transactional id lives for ``transactional.id.expiration.ms`` after its last use (7 days), a producer
-without one for ``producer.id.expiration.ms`` (1 day). Ids with an open or prepared transaction never expire. Time is
-judged by log time *and* the store's: the earlier of the two.
+Pure.
+
+Kafka's names: a transactional id lives for ``transactional.id.expiration.ms`` after its last use (7 days), a
+producer without one for ``producer.id.expiration.ms`` (1 day). Ids with an open or prepared transaction never
+expire. Time is judged by log time *and* the store's: the earlier of the two.
 """
 
 from __future__ import annotations
@@ -41,7 +43,10 @@ def expirable(
     transactional_id_retention_ms: int = TRANSACTIONAL_ID_RETENTION_MS,
     group_retention_ms: int = GROUP_RETENTION_MS,
 ) -> ExpireIdle | None:
-    """Return the intent that forgets what was idle for long by the store's time; None: there is nothing. O(ids + producers + blocks + groups)."""
+    """Return the intent that forgets what was idle for long by the store's time; None: there is nothing.
+
+    O(ids + producers + blocks + groups).
+    """
     now_ms = min(store_ms, state.timestamp_ms)
     wanted = ExpireIdle(
         Expire(

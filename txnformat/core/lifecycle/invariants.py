@@ -1,4 +1,7 @@
-"""I22: nothing is left of a topic that was deleted; I24: what is known of erasures. Pure; the second opinion to the fold."""
+"""I22: nothing is left of a topic that was deleted; I24: what is known of erasures.
+
+Pure; the second opinion to the fold.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ __all__ = ["SLOT_BYTES", "OffsetMap"]
 SLOT_BYTES = 24
 """Size of a key's slot in the map; while keys are taken in, the map needs about five times as much."""
 FULL_SHARE = 8
-"""The map is full when less than this fraction of its slots is free after a merge, so that merges are seldom."""
+"""The map is full when less than this fraction of its slots is free after a merge, so that merges are seldom.
+"""
 
 
 class OffsetMap:

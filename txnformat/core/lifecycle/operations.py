@@ -1,4 +1,7 @@
-"""The operations that remove records, or write them together anew: plain values. See :mod:`txnformat.core.operations`."""
+"""The operations that remove records, or write them together anew: plain values.
+
+See :mod:`txnformat.core.operations`.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,8 @@ class TrimmedPartition(Struct, frozen=True, gc=False):
     log_start: Positive
     """The new log start (inclusive); at most the sealed end."""
     commit_entry: OrMinusOne
-    """Largest entry that committed a record of the segments between the two log starts, below the new one; -1: none was committed."""
+    """Largest entry that committed a record of the segments between the two log starts, below the new one;
+    -1: none was committed."""
     records: Count
     """Number of records of those segments; a segment that the log start cuts counts as a whole, later."""
     size: Count
@@ -77,11 +81,15 @@ class VacuumMark(Struct, frozen=True, tag_field="operation", tag="vacuum_mark"):
 
 
 class DeleteTopic(Struct, frozen=True, tag_field="operation", tag="delete_topic"):
-    """A topic leaves the state with all that is its own. Its name may be given again, to a topic with another id."""
+    """A topic leaves the state with all that is its own.
+
+    Its name may be given again, to a topic with another id.
+    """
 
     topic_id: Uuid
     prepared: Annotated[tuple[Item, ...], LEFT_OUT] = ()
-    """Transactional ids, ascending, of the prepared transactions that touched the topic: they lose what they have in it, and keep the rest."""
+    """Transactional ids, ascending, of the prepared transactions that touched the topic: they lose what they
+    have in it, and keep the rest."""
     intent: Count = 0
 
 
@@ -136,7 +144,8 @@ class CleanedPartition(Struct, frozen=True, gc=False):
     swept_end: Count
     """Below here (exclusive) is no tombstone."""
     commit_entry: OrMinusOne
-    """At least the largest entry that committed a record that is gone, or the later record of its key; -1: none is gone."""
+    """At least the largest entry that committed a record that is gone, or the later record of its key; -1:
+    none is gone."""
 
 
 class ErasedPartition(Struct, frozen=True, gc=False):
@@ -186,13 +195,17 @@ class KeptVersions(StrEnum):
 
     NO = "no"
     YES = "yes"
-    """The bucket has versions: with the right to read them, what was erased can be read, until they are deleted."""
+    """The bucket has versions: with the right to read them, what was erased can be read, until they are
+    deleted."""
     UNKNOWN = "unknown"
     """The store did not say."""
 
 
 class RequestErasure(Struct, frozen=True, tag_field="operation", tag="request_erasure"):
-    """Records of a topic that a condition matches are to vanish for good. The condition itself is in no entry."""
+    """Records of a topic that a condition matches are to vanish for good.
+
+    The condition itself is in no entry.
+    """
 
     erasure_id: Uuid
     topic_id: Uuid

@@ -18,7 +18,8 @@ from txnformat.types import TopicPartition
 __all__ = ["TOPIC_APPS", "apply_delete_topic"]
 
 TOPIC_APPS = "spark-batch"
-"""Namespace of application ids of the form ``<topic name>/<id>``: they go with the topic, so that a new topic under its name begins anew."""
+"""Namespace of application ids of the form ``<topic name>/<id>``: they go with the topic, so that a new topic
+under its name begins anew."""
 
 
 def apply_delete_topic(state: LogState, op: DeleteTopic, at: At) -> LogState:

@@ -1,4 +1,7 @@
-"""Erasures: records that are to vanish for good, and how far that has come. Plain values; a snapshot has them as they are."""
+"""Erasures: records that are to vanish for good, and how far that has come.
+
+Plain values; a snapshot has them as they are.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ from txnformat.field_types import Count, Item, LogTime, OrMinusOne, Sha256, Text
 __all__ = ["COMPLETE_MAX", "OPEN_MAX", "REWRITING_MAX", "ErasureState"]
 
 REWRITING_MAX = 100
-"""Most erasures of a log whose files are not all rewritten: each may have an offset for every partition of its topic."""
+"""Most erasures of a log whose files are not all rewritten: each may have an offset for every partition of
+its topic."""
 OPEN_MAX = 1_000
 """Most erasures of a log that are not complete."""
 COMPLETE_MAX = 100
@@ -26,7 +30,8 @@ class ErasureState(Struct, frozen=True):
     directory: Text
     """Directory of the topic, which may be deleted by now."""
     entry: Count
-    """Entry that holds the request: records that were appended or staged in it or before are covered, and those of transactions begun by then."""
+    """Entry that holds the request: records that were appended or staged in it or before are covered, and
+    those of transactions begun by then."""
     timestamp_ms: LogTime
     """Log time of that entry."""
     columns: tuple[Item, ...]

@@ -1,7 +1,10 @@
-"""The vacuum's mark: which objects an operation names for the first time, and that none of them is too old. Pure.
+"""The vacuum's mark: which objects an operation names for the first time, and that none of them is too old.
 
-An object that no operation names any more may be deleted only if none ever names it again. A key says since when its object can exist (*born*);
-below the floor of the last mark, ``decide`` and the fold refuse to name anything. An intent that the log holds already is answered before that.
+Pure.
+
+An object that no operation names any more may be deleted only if none ever names it again. A key says since
+when its object can exist (*born*); below the floor of the last mark, ``decide`` and the fold refuse to name
+anything. An intent that the log holds already is answered before that.
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ __all__ = [
 GRACE = datetime.timedelta(days=7)
 """How long readers may go on by what they have planned, and writers may take from an upload to its commit."""
 GRACE_MS_MIN = 2 * 3_600_000
-"""Shortest grace of a vacuum without consent to a shorter one: producers may take an hour and a half from what they know to a commit."""
+"""Shortest grace of a vacuum without consent to a shorter one: producers may take an hour and a half from
+what they know to a commit."""
 GRACE_MIN = datetime.timedelta(milliseconds=GRACE_MS_MIN)
 """The same; writers look for news four times in this time."""
 
@@ -83,7 +87,10 @@ _NAMED: dict[type, Callable[[Any], Iterator[str]]] = {
 
 
 def expired_upload(state: LogState, op: Operation) -> str | None:
-    """Return the first object that an operation names although it was born below the floor; None: there is none. O(what the operation names)."""
+    """Return the first object that an operation names although it was born below the floor; None: there is none.
+
+    O(what the operation names).
+    """
     floor = state.vacuum_floor
     if not floor:
         return None

@@ -1,8 +1,9 @@
 """Proof by a natural key that no entry so far holds an intent, however long ago it was sent. Pure.
 
-The window of intent ids reaches back 1,000 entries. An intent that was first sent to an older slot can still be decided
-if something that it would have left in the state for good, or for as long as it could be repeated, is not there
-(specification, section "Deciding"). An intent is applied whole or not at all, so one such trace suffices.
+The window of intent ids reaches back 1,000 entries. An intent that was first sent to an older slot can still
+be decided if something that it would have left in the state for good, or for as long as it could be repeated,
+is not there (specification, section "Deciding"). An intent is applied whole or not at all, so one such trace
+suffices.
 """
 
 from __future__ import annotations
@@ -119,8 +120,8 @@ def _lacks_sequences(state: LogState, write: Write, producer: ProducerRef) -> bo
 def _is_missing(window: SequenceWindow, part: PendingPartition) -> bool:
     """Return whether a window shows that these sequences, with this content, were never appended.
 
-    Its ranges follow one another without gaps, and so did those that it has forgotten: it knows all from the first of
-    its ranges on, and that no range lies across its beginning.
+    Its ranges follow one another without gaps, and so did those that it has forgotten: it knows all from the
+    first of its ranges on, and that no range lies across its beginning.
     """
     if part.base_sequence < 0:
         return False
@@ -160,7 +161,10 @@ def _trim(state: LogState, action: TrimTopic) -> bool:
 
 
 def _free(state: LogState, action: FreePartitions) -> bool:
-    """Return whether a transaction begins below the offsets. Those that began later begin at the log end of then, or above."""
+    """Return whether a transaction begins below the offsets.
+
+    Those that began later begin at the log end of then, or above.
+    """
     ends = {TopicPartition(action.topic_id, number): offset for number, offset in action.ends}
     return any(
         state.transactional_ids[name].partitions.get(key, end) < end

@@ -2,9 +2,9 @@
 
     {"version":1,"broker":35,"block_start":"4000","block_end":"4999"}
 
-Both ends are inclusive, and texts, because they have 64 bits. ``broker`` says whose the block is: a number in Kafka,
-here the text that the process gave when it asked for the block. A log itself holds blocks as its operations and its
-snapshots do (docs/internals/spec.md); this form is shown, never stored.
+Both ends are inclusive, and texts, because they have 64 bits. ``broker`` says whose the block is: a number in
+Kafka, here the text that the process gave when it asked for the block. A log itself holds blocks as its
+operations and its snapshots do (docs/internals/spec.md); this form is shown, never stored.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Batch tables: the batches of an append that has too many of them for its entry, as one Arrow object.
 
-Offsets are not in it: the entry assigns one base per partition, and the batches follow in order, so a lost race
-never rewrites a table.
+Offsets are not in it: the entry assigns one base per partition, and the batches follow in order, so a lost
+race never rewrites a table.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Values larger than one record: several records with the same key, each of which says in a header which part it holds.
 
-A value that is too large for a record is cut into chunks, written in order to one partition in one transaction. Each
-chunk is an ordinary record: ``value`` is the part, and the header ``txnlog.chunk`` says whose and which part it is.
-Rules: docs/internals/spec.md, section 6.8.
+A value that is too large for a record is cut into chunks, written in order to one partition in one
+transaction. Each chunk is an ordinary record: ``value`` is the part, and the header ``txnlog.chunk`` says
+whose and which part it is. Rules: docs/internals/spec.md, section 6.8.
 """
 
 from __future__ import annotations

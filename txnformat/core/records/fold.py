@@ -1,6 +1,7 @@
 """Folding appends: their records are in their partitions, from the log ends on. Pure.
 
-Stages, whose records get offsets when their transaction commits, are folded in :mod:`txnformat.core.transactions.fold`.
+Stages, whose records get offsets when their transaction commits, are folded in
+:mod:`txnformat.core.transactions.fold`.
 """
 
 from __future__ import annotations

@@ -231,7 +231,8 @@ def _check_transactions(
 ) -> _Problems:
     """I6, I8 and I9 inside one partition: what was open, and what ``extents`` and ``markers`` did since.
 
-    A committed transaction may have begun below ``known_from``, and held back the last stable offset from there.
+    A committed transaction may have begun below ``known_from``, and held back the last stable offset from
+    there.
     """
     replay = _Replay(opened)
     replay.run(extents, markers)

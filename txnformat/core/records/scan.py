@@ -56,7 +56,8 @@ PLANNED: np.dtype[Any] = np.dtype(
         ("commit_entry", "<i8"),  # of the end, or of an append by itself; -1 while undecided or aborted
         ("timestamp_ms", "<i8"),  # log time of the append
         ("end_offset", "<i8"),  # behind the last row taken
-        # Of a run of a compacted file: the rows themselves say their offsets, producers and entries, and which of them are taken.
+        # Of a run of a compacted file: the rows themselves say their offsets, producers and entries, and
+        # which of them are taken.
         ("stored", "<i4"),  # Stored
         ("since", "<i8"),  # commit entries of the rows taken, exclusive
         ("until", "<i8"),  # inclusive
@@ -74,7 +75,8 @@ class Stored(IntEnum):
     WHOLE = 1
     """From columns of its file; every row is taken."""
     PART = 2
-    """Likewise; the rows with offsets of this row and commit entries in its window are taken, of ``take`` at most."""
+    """Likewise; the rows with offsets of this row and commit entries in its window are taken, of ``take`` at
+    most."""
     BY_COMMIT = 3
     """Likewise, and they are sorted by commit entry."""
 
@@ -218,9 +220,10 @@ def plan_partition(
 ) -> PartitionPlan:
     """Return what to read of the unsealed part of one partition, within ``wanted`` (from :func:`check_range`).
 
-    ``tables``: the batch tables that the extents in range refer to, by index into LogState.tables: rows of TABLE_ROW of
-    every section. ``keep`` gives a mask of the extents that are worth reading; tables of others are not needed. ``as_of``:
-    the entry of a snapshot; tables of extents that it does not show are not needed, either.
+    ``tables``: the batch tables that the extents in range refer to, by index into LogState.tables: rows of
+    TABLE_ROW of every section. ``keep`` gives a mask of the extents that are worth reading; tables of others
+    are not needed. ``as_of``: the entry of a snapshot; tables of extents that it does not show are not
+    needed, either.
     """
     extents = extents_to_read(partition, wanted, isolation, keep, as_of)
     extents = expanded(extents, number, tables)
@@ -295,7 +298,8 @@ def planned_runs(runs: Rows, wanted: OffsetRange, *, until: int = INT64_MAX) -> 
 def in_cut(entries: Rows, as_of: int) -> Rows:
     """Tell for each commit entry (-1: undecided or aborted) whether the snapshot at entry ``as_of`` shows its records.
 
-    THE rule of snapshot reads: nothing else decides, neither offsets nor other transactions (docs/internals/spec.md, section 6).
+    THE rule of snapshot reads: nothing else decides, neither offsets nor other transactions
+    (docs/internals/spec.md, section 6).
     """
     shown: Rows = (entries >= 0) & (entries <= as_of)
     return shown

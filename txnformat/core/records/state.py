@@ -108,7 +108,10 @@ SEGMENT: np.dtype[Any] = np.dtype(
 
 
 class SealedTotals(msgspec.Struct, frozen=True, gc=False):
-    """Totals of a partition's sealed segments, but for those below its log start. A snapshot has them as they are."""
+    """Totals of a partition's sealed segments, but for those below its log start.
+
+    A snapshot has them as they are.
+    """
 
     records: Count
     size: Count
@@ -120,7 +123,10 @@ class SealedTotals(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeleteHorizon(msgspec.Struct, frozen=True, gc=False):
-    """When tombstones below an offset, from the horizon before on, were first compared with other records. A snapshot has it as it is."""
+    """When tombstones below an offset, from the horizon before on, were first compared with other records.
+
+    A snapshot has it as it is.
+    """
 
     end_offset: Count
     """Exclusive."""
@@ -129,7 +135,10 @@ class DeleteHorizon(msgspec.Struct, frozen=True, gc=False):
 
 
 class Spill(msgspec.Struct, frozen=True, gc=False):
-    """Offsets above the last stable offset whose extents, markers and abort index entries are in an object. A snapshot has it as it is."""
+    """Offsets above the last stable offset whose extents, markers and abort index entries are in an object.
+
+    A snapshot has it as it is.
+    """
 
     start_offset: Count
     """Where the spill before it ends, or the sealed part."""
@@ -154,8 +163,9 @@ _NOTHING_SEALED = SealedTotals(0, 0, 0, 0, 0)
 class PartitionState(msgspec.Struct, frozen=True):
     """One partition after some entry.
 
-    Offsets from ``log_start`` to ``listed_end`` are in segments of the segment list, those up to ``sealed_end`` in
-    ``segments``, those up to ``spilled_end`` in objects that ``spills`` name, and from there to ``log_end`` extents and markers are in the state.
+    Offsets from ``log_start`` to ``listed_end`` are in segments of the segment list, those up to
+    ``sealed_end`` in ``segments``, those up to ``spilled_end`` in objects that ``spills`` name, and from
+    there to ``log_end`` extents and markers are in the state.
     """
 
     log_start: int = 0
@@ -170,17 +180,21 @@ class PartitionState(msgspec.Struct, frozen=True):
     """Sealed segments that are not in the segment list, ascending."""
     sealed: SealedTotals = _NOTHING_SEALED
     trimmed_entry: int = -1
-    """Largest entry that committed a record below the log start; -1: none did. A version below it is no longer whole."""
+    """Largest entry that committed a record below the log start; -1: none did. A version below it is no
+    longer whole."""
     revision: int = 0
-    """How often sealed segments were replaced: sums over them that were counted at another revision are counted anew."""
+    """How often sealed segments were replaced: sums over them that were counted at another revision are
+    counted anew."""
     cleaned_end: int = 0
     """Key compaction has compared all records below (exclusive)."""
     cleaned_entry: int = -1
-    """Largest entry of the records that key compaction removed, or compared them with; a version below it is no longer whole; -1: it removed none."""
+    """Largest entry of the records that key compaction removed, or compared them with; a version below it is
+    no longer whole; -1: it removed none."""
     horizons: tuple[DeleteHorizon, ...] = ()
     """Where tombstones may be below ``cleaned_end``, ascending."""
     erased_entry: int = -1
-    """Largest entry that committed a record which an erasure removed; a version below it is no longer whole; -1: none was removed."""
+    """Largest entry that committed a record which an erasure removed; a version below it is no longer whole;
+    -1: none was removed."""
     open: Mapping[Transaction, int] = msgspec.field(default_factory=dict)
     """First offset of each undecided transaction, ascending."""
     sequences: Mapping[Transaction, SequenceWindow] = msgspec.field(default_factory=dict)
@@ -188,7 +202,8 @@ class PartitionState(msgspec.Struct, frozen=True):
     extents: Columns = msgspec.field(default_factory=lambda: Columns(EXTENT))
     markers: Columns = msgspec.field(default_factory=lambda: Columns(MARKER))
     aborted: Columns = msgspec.field(default_factory=lambda: Columns(ABORTED))
-    """In order of their markers; those with a marker below ``sealed_end`` are in sidecars only, those with one below ``spilled_end`` in spills."""
+    """In order of their markers; those with a marker below ``sealed_end`` are in sidecars only, those with
+    one below ``spilled_end`` in spills."""
     spills: tuple[Spill, ...] = ()
     """Spills that tile [sealed end, spilled end), ascending."""
 

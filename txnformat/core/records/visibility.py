@@ -1,9 +1,10 @@
 """Which records of one partition a reader at ``read_committed`` sees.
 
-Two rules. The *last stable offset* bounds the range: below it every transaction is decided, so nothing is ever
-buffered. Below it, the *filter* drops the batches of aborted transactions: a min-heap of them by first offset
-feeds the set of those active at the current position. One batch holds records of one transaction, so filtering is
-per batch, and the row groups of a dropped batch are never fetched. A dropped batch still advances the position.
+Two rules. The *last stable offset* bounds the range: below it every transaction is decided, so nothing is
+ever buffered. Below it, the *filter* drops the batches of aborted transactions: a min-heap of them by first
+offset feeds the set of those active at the current position. One batch holds records of one transaction, so
+filtering is per batch, and the row groups of a dropped batch are never fetched. A dropped batch still
+advances the position.
 
 Unlike in Kafka's ``CompletedFetch`` no markers pass by: an aborted transaction leaves the set at its own last
 offset, which the abort index has.
@@ -39,7 +40,8 @@ ABORTED_RANGE: np.dtype[Any] = np.dtype(
 def last_stable_offset(log_start: int, log_end: int, open_first_offsets: Iterable[int]) -> int:
     """Return the offset at which read_committed ends (exclusive), from the first offset of each undecided transaction, in any order.
 
-    ``log_start`` is inclusive, ``log_end`` exclusive. A transaction that began below the log start (retention) counts as beginning there.
+    ``log_start`` is inclusive, ``log_end`` exclusive. A transaction that began below the log start
+    (retention) counts as beginning there.
     """
     first_unstable = min(open_first_offsets, default=None)
     return log_end if first_unstable is None else max(log_start, first_unstable)
@@ -54,18 +56,19 @@ def committed_mask(
 ) -> Mask:
     """Tell for each batch below the last stable offset whether its records are committed.
 
-    A transaction enters the active set when its first offset is at most the batch's last offset, and leaves at its own last
-    offset. A batch is aborted iff an active transaction has its producer id and ``first_offset <= base_offset <
-    last_offset``. Batches without a producer (NO_PRODUCER) or outside of transactions pass.
+    A transaction enters the active set when its first offset is at most the batch's last offset, and leaves
+    at its own last offset. A batch is aborted iff an active transaction has its producer id and
+    ``first_offset <= base_offset < last_offset``. Batches without a producer (NO_PRODUCER) or outside of
+    transactions pass.
 
-    The batches are of one partition, oldest first, not overlapping; ``base_offsets`` and ``last_offsets`` are inclusive.
-    ``aborted`` has at least the fields of ABORTED_RANGE, in any order: every aborted transaction that overlaps the batches,
-    those that began before them included; more of them, or the same twice, does no harm. Transactions of one producer do
-    not overlap. Raises InternalError about batches out of order or overlapping: the set could not follow them, and aborted
-    records would leak.
+    The batches are of one partition, oldest first, not overlapping; ``base_offsets`` and ``last_offsets`` are
+    inclusive. ``aborted`` has at least the fields of ABORTED_RANGE, in any order: every aborted transaction
+    that overlaps the batches, those that began before them included; more of them, or the same twice, does no
+    harm. Transactions of one producer do not overlap. Raises InternalError about batches out of order or
+    overlapping: the set could not follow them, and aborted records would leak.
 
-    O(n batches + m log m aborted); with nothing aborted in range, neither heap nor loop. Only batches between the first and
-    the last offset that any of the aborted transactions covers are looked at one by one.
+    O(n batches + m log m aborted); with nothing aborted in range, neither heap nor loop. Only batches between
+    the first and the last offset that any of the aborted transactions covers are looked at one by one.
     """
     if np.any(base_offsets[1:] <= last_offsets[:-1]):
         raise InternalError("batches of a partition overlap or are out of order")
@@ -100,7 +103,8 @@ def _aborted_batches(
     heapify(heap)
     next_first = heap[0][0]
     never = int(np.iinfo(np.int64).max)
-    # A producer has one transaction at a time, so the set is a map: producer id -> (first, last) of the active one.
+    # A producer has one transaction at a time, so the set is a map: producer id -> (first, last) of the
+    # active one.
     # An ended one is replaced by the producer's next, or found to have ended when the producer is next seen.
     active: dict[int, tuple[int, int]] = {}
     found: list[int] = []

@@ -22,7 +22,8 @@ def seal(state: LogState, action: SealSegments) -> Operation:
         topic_id = segment.record.topic_id
         for part in segment.partitions:
             partition = state.partition(TopicPartition(topic_id, part.partition))
-            # Its end is above the last stable offset in a view only that is older than the one it was made from.
+            # Its end is above the last stable offset in a view only that is older than the one it was made
+            # from.
             if (
                 partition.sealed_end != part.start_offset
                 or part.end_offset > partition.last_stable_offset

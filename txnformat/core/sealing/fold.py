@@ -1,4 +1,7 @@
-"""Folding seals and spills: offset ranges leave the state for sidecars and other objects, and with them the files that only they needed. Pure."""
+"""Folding seals and spills: offset ranges leave the state for sidecars and other objects, and with them the files that only they needed.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +91,8 @@ def _sealed(
         int(inside["size"].sum()) + sum(one.size for one in spills),
     )
     named = (part.batches, part.markers, part.aborted, part.records, part.size)
-    # The partition's rows tile the range, so a cut inside an extent, or a spill, shows as a wrong number of offsets.
+    # The partition's rows tile the range, so a cut inside an extent, or a spill, shows as a wrong number of
+    # offsets.
     if found != named or part.records + part.markers != end - start:
         corrupt(
             at,

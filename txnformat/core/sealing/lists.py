@@ -1,7 +1,10 @@
-"""The segment lists of a state: which of them a new one takes in, and whether it follows those that are there. Pure.
+"""The segment lists of a state: which of them a new one takes in, and whether it follows those that are there.
 
-Lists are merged as in a log-structured merge tree: each list is more than twice as large as all newer ones together, and
-a new list takes in those that would not be. So a row is written O(log n) times, and there are O(log n) lists.
+Pure.
+
+Lists are merged as in a log-structured merge tree: each list is more than twice as large as all newer ones
+together, and a new list takes in those that would not be. So a row is written O(log n) times, and there are
+O(log n) lists.
 """
 
 from __future__ import annotations
@@ -20,16 +23,19 @@ __all__ = ["LISTS_MAX", "ROWS_MAX", "lists_replaced", "lists_with", "taken_in"]
 RATIO = 2
 """A list that is at most so many times as large as all newer rows together is taken in."""
 ROWS_MAX = 40_000_000
-"""Rows of the largest list (inclusive), so that it has at most :data:`~txnformat.types.LEAVES_MAX` leaves however long its keys are."""
+"""Rows of the largest list (inclusive), so that it has at most :data:`~txnformat.types.LEAVES_MAX` leaves
+however long its keys are."""
 
 LISTS_MAX = 10_000
-"""Lists of a state (inclusive): of 200,000 rows each, as writers make them without maintenance, or of more."""
+"""Lists of a state (inclusive): of 200,000 rows each, as writers make them without maintenance, or of more.
+"""
 
 
 def taken_in(lists: Sequence[SegmentListRecord], rows: int, rows_max: int = ROWS_MAX) -> int:
     """Return how many of the newest lists a new list with ``rows`` rows takes in.
 
-    ``rows_max``: the new list has at most so many rows (inclusive). A list that does not say how many rows it has is taken in.
+    ``rows_max``: the new list has at most so many rows (inclusive). A list that does not say how many rows it
+    has is taken in.
     """
     taken, total = 0, rows
     for count, one in enumerate(reversed(lists), 1):

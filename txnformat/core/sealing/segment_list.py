@@ -1,8 +1,8 @@
 """Segment lists: objects that describe sealed segments, so that a state names only the newest of them. Pure.
 
-An Arrow file with a row per segment and partition: topic, partition, the columns of ``partition.SEGMENT``, and the
-sidecars (an empty key: the segment has no such sidecar). Rows ascend by topic, partition and offset. A large list is
-divided: its object is the *root*, with a row for each *leaf*, and the leaves have the rows.
+An Arrow file with a row per segment and partition: topic, partition, the columns of ``partition.SEGMENT``,
+and the sidecars (an empty key: the segment has no such sidecar). Rows ascend by topic, partition and offset.
+A large list is divided: its object is the *root*, with a row for each *leaf*, and the leaves have the rows.
 """
 
 from __future__ import annotations
@@ -151,7 +151,10 @@ def encode_root(leaves: Sequence[ListLeaf]) -> bytes:
 
 
 def decode_root(data: bytes | None, named: SegmentListRecord) -> tuple[ListLeaf, ...]:
-    """Return the leaves of a divided list, verified against what the log says first. Raises CorruptDataError as :func:`decode_segment_list`."""
+    """Return the leaves of a divided list, verified against what the log says first.
+
+    Raises CorruptDataError as :func:`decode_segment_list`.
+    """
     table = decode_arrow_file(_verified(data, named), ROOT_SCHEMA, partial(_corrupt, named))
     if table.num_rows != named.leaves:
         raise _corrupt(named, f"{table.num_rows} leaves")
@@ -180,7 +183,10 @@ def decode_root(data: bytes | None, named: SegmentListRecord) -> tuple[ListLeaf,
 
 
 def decode_leaf(data: bytes | None, leaf: ListLeaf, directories: Mapping[str, str]) -> ListedSegments:
-    """Return the segments of a leaf, verified against what the root says first. Raises CorruptDataError as :func:`decode_segment_list`."""
+    """Return the segments of a leaf, verified against what the root says first.
+
+    Raises CorruptDataError as :func:`decode_segment_list`.
+    """
     found = decode_segment_list(data, leaf.record, directories)
     rows = sum(map(len, found.values()))
     if rows != leaf.rows or (rows and (min(found) != leaf.first or max(found) != leaf.last)):
@@ -203,8 +209,9 @@ def decode_segment_list(
 ) -> ListedSegments:
     """Return the segments of a list, verified against what the log says first.
 
-    ``directories`` says by topic id where its sidecars must be; nothing is asked of topics that are not there. Raises CorruptDataError: it is
-    missing, not the object that was named, not such a file, or names a sidecar of another topic.
+    ``directories`` says by topic id where its sidecars must be; nothing is asked of topics that are not
+    there. Raises CorruptDataError: it is missing, not the object that was named, not such a file, or names a
+    sidecar of another topic.
     """
     table = decode_arrow_file(_verified(data, named), SCHEMA, partial(_corrupt, named))
     rows = rows_of(table, SEGMENT)

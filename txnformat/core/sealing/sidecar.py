@@ -1,11 +1,15 @@
-"""Sidecars of a sealed segment: ``.index`` and ``.markers`` as Arrow files, ``.txnindex`` in Kafka's format. Pure.
+"""Sidecars of a sealed segment: ``.index`` and ``.markers`` as Arrow files, ``.txnindex`` in Kafka's format.
 
-``.index`` has a row per batch and stands for itself: with it and the segment files that it names, every record of its
-offsets can be read at either isolation level. ``.txnindex`` holds Kafka's 34-byte entries
-(:mod:`txnformat.core.transactions.abort_index`), the entries of one partition after those of the other; for one partition it is what a
-Kafka broker would have written. A ``.index``'s ``outcome`` is what the heap over ``.txnindex`` gives.
+Pure.
 
-A compacted segment has a ``.runs`` in place of these, with a row per run of row groups: its files say the rest about each record.
+``.index`` has a row per batch and stands for itself: with it and the segment files that it names, every
+record of its offsets can be read at either isolation level. ``.txnindex`` holds Kafka's 34-byte entries
+(:mod:`txnformat.core.transactions.abort_index`), the entries of one partition after those of the other; for
+one partition it is what a Kafka broker would have written. A ``.index``'s ``outcome`` is what the heap over
+``.txnindex`` gives.
+
+A compacted segment has a ``.runs`` in place of these, with a row per run of row groups: its files say the
+rest about each record.
 """
 
 from __future__ import annotations
@@ -110,7 +114,8 @@ RUN_ROW: np.dtype[Any] = np.dtype(
         ("max_log_ms", "<i8"),
     ]
 )
-"""Committed records of one partition in a compacted file, which has their offsets and the rest in columns of its own."""
+"""Committed records of one partition in a compacted file, which has their offsets and the rest in columns of
+its own."""
 _FILE_FIELDS = {
     f"file_{name}": pa.string() if name == "key" or name.endswith("sha256") else pa.int64()
     for name in FileRecord.__struct_fields__
@@ -133,7 +138,8 @@ INDEX_SCHEMA = _schema(INDEX_ROW, files=True)
 RUNS_SCHEMA = _schema(RUN_ROW, files=True)
 MARKERS_SCHEMA = _schema(MARKER_ROW, files=False)
 COMPACTED_FILES = 2**62
-"""Files of compacted segments have numbers from here on (inclusive), made from their keys; appended ones lower ones."""
+"""Files of compacted segments have numbers from here on (inclusive), made from their keys; appended ones
+lower ones."""
 
 
 class SegmentIndex:
@@ -176,20 +182,29 @@ class SegmentIndex:
         return found
 
     def newest_entry(self, number: int, within: OffsetRange) -> int:
-        """Return the newest entry that appended a record of one partition; -1: there is none. ``within``: the offsets that a ``.runs`` is asked for."""
+        """Return the newest entry that appended a record of one partition; -1: there is none.
+
+        ``within``: the offsets that a ``.runs`` is asked for.
+        """
         if self.is_compacted:
             return int(self.runs_of(number, within)["max_entry"].max(initial=-1))
         return int(self.partition(number)["entry"].max(initial=-1))
 
     def newest_commit(self, number: int, within: OffsetRange) -> int:
-        """Return the newest entry that committed a record of one partition in a range; -1: none did. Of a run that the range cuts, all records count."""
+        """Return the newest entry that committed a record of one partition in a range; -1: none did.
+
+        Of a run that the range cuts, all records count.
+        """
         if self.is_compacted:
             return int(self.runs_of(number, within)["max_commit_entry"].max(initial=-1))
         rows = self.partition(number)
         return int(rows["commit_entry"][rows["base_offset"] < within.end].max(initial=-1))
 
     def log_times(self, number: int, within: OffsetRange) -> tuple[int, int]:
-        """Return the log times of the first and the last append of one partition. ``within``: the offsets that a ``.runs`` is asked for."""
+        """Return the log times of the first and the last append of one partition.
+
+        ``within``: the offsets that a ``.runs`` is asked for.
+        """
         rows = self.rows_of(number, within)
         names = ("min_log_ms", "max_log_ms") if self.is_compacted else ("timestamp_ms", "timestamp_ms")
         first, last = (rows[name] for name in names)

@@ -1,7 +1,10 @@
-"""Rows that a spill takes out of the state, and reads of them: they are the same from its object and from the state. Pure.
+"""Rows that a spill takes out of the state, and reads of them: they are the same from its object and from the state.
 
-A *spill* holds extents, markers and abort index entries of offsets above the last stable offset, exactly as the state had them. It says no
-outcome: readers join it with the state again (:func:`unspilled`), and a seal takes it when the last stable offset has passed it.
+Pure.
+
+A *spill* holds extents, markers and abort index entries of offsets above the last stable offset, exactly as
+the state had them. It says no outcome: readers join it with the state again (:func:`unspilled`), and a seal
+takes it when the last stable offset has passed it.
 """
 
 from __future__ import annotations
@@ -135,8 +138,9 @@ def unspilled(
 ) -> LogState:
     """Return a state in which the rows of some partitions are as if they had not been spilled, for reading.
 
-    ``starts``: by partition, an offset: spills that end there or below stay. ``spilled``: the objects of the others, by their numbers in
-    LogState.tables. Raises CorruptDataError: an object holds other rows than the log says, or files of another topic.
+    ``starts``: by partition, an offset: spills that end there or below stay. ``spilled``: the objects of the
+    others, by their numbers in LogState.tables. Raises CorruptDataError: an object holds other rows than the
+    log says, or files of another topic.
     """
     partitions: dict[TopicPartition, PartitionState] = {}
     files: dict[int, FileRecord] = {}

@@ -1,10 +1,10 @@
 """Snapshots: a whole LogState as the bytes of one object, deterministic in both directions. Pure.
 
-The specification, section "Snapshots", has the format. The *digest* of a state depends on nothing but the state: not on compression, on a
-library's version, nor on how a state came about.
+The specification, section "Snapshots", has the format. The *digest* of a state depends on nothing but the
+state: not on compression, on a library's version, nor on how a state came about.
 
-A decoder checks size and sha256 against the ``checkpoint`` operation before it parses anything, and log id, entry and
-digest after. Any mismatch is a CorruptDataError with object, expected, got.
+A decoder checks size and sha256 against the ``checkpoint`` operation before it parses anything, and log id,
+entry and digest after. Any mismatch is a CorruptDataError with object, expected, got.
 """
 
 from __future__ import annotations
@@ -111,10 +111,11 @@ def _digest(parts: _Parts) -> str:
 def encode_snapshot(state: LogState) -> bytes:
     """Return the bytes of a snapshot: the same for equal states and the same versions of the libraries.
 
-    Readers bound what they build by the bytes as stored. A state that compresses better than that, such as thousands of
-    topics with the same columns, is stored without compression.
+    Readers bound what they build by the bytes as stored. A state that compresses better than that, such as
+    thousands of topics with the same columns, is stored without compression.
 
-    Raises InvalidInputError of kind ``metadata-too-large`` above 256 MiB of JSON, or of tables, which no reader would accept.
+    Raises InvalidInputError of kind ``metadata-too-large`` above 256 MiB of JSON, or of tables, which no
+    reader would accept.
     """
     parts = _parts(state)
     columns = [
@@ -157,8 +158,8 @@ def _encoded(plain: bytes, batches: Iterable[Any], document: bytes, compression:
 def decode_snapshot(data: bytes, checkpoint: Checkpoint, log_id: str) -> LogState:
     """Return the state that a snapshot holds, checked against the operation of a commit entry that names it, and the log's id.
 
-    Raises CorruptDataError (the bytes are not those that were named, or do not hold such a state) and UnsupportedFeatureError (the log needs a
-    reader feature that this version does not have).
+    Raises CorruptDataError (the bytes are not those that were named, or do not hold such a state) and
+    UnsupportedFeatureError (the log needs a reader feature that this version does not have).
     """
     name = checkpoint.key
     _expect(name, "size", checkpoint.size, len(data))
@@ -225,7 +226,8 @@ def _beside(text: bytes, stored: int) -> int:
 def _check_tables(sections: Mapping[str, Any], stored: int, declared: int) -> dict[str, int]:
     """Return where the record batches of the tables begin in their streams.
 
-    Raises ArrowFileError unless they declare no more together than a snapshot may hold, beside what is ``declared`` already.
+    Raises ArrowFileError unless they declare no more together than a snapshot may hold, beside what is
+    ``declared`` already.
     """
     starts = {}
     for section, schema in _INNER.items():

@@ -1,4 +1,7 @@
-"""Partitions in the JSON section of a snapshot, and their rows in its tables. Pure. See :mod:`txnformat.core.snapshot.state`."""
+"""Partitions in the JSON section of a snapshot, and their rows in its tables.
+
+Pure. See :mod:`txnformat.core.snapshot.state`.
+"""
 
 from __future__ import annotations
 

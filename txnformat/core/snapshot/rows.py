@@ -1,7 +1,11 @@
-"""The JSON section of a snapshot, declared once: its rows as they stand there. This module declares the rows that differ from the state's own form.
+"""The JSON section of a snapshot, declared once: its rows as they stand there.
 
-Each row has ``omit_defaults``: what equals its default is left out, for an earlier version did not have the field, and the
-digests of its snapshots must hold. Rows of groups and of subscriptions are in modules of their own. ``UNSET`` is for what is always written, null too, and may be absent. See :mod:`txnformat.core.snapshot.codec`.
+This module declares the rows that differ from the state's own form.
+
+Each row has ``omit_defaults``: what equals its default is left out, for an earlier version did not have the
+field, and the digests of its snapshots must hold. Rows of groups and of subscriptions are in modules of their
+own. ``UNSET`` is for what is always written, null too, and may be absent. See
+:mod:`txnformat.core.snapshot.codec`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
-"""Parts of metadata objects that are Arrow streams in columns of a stream: written the same way, and checked when read. Pure.
+"""Parts of metadata objects that are Arrow streams in columns of a stream: written the same way, and checked when read.
 
-Snapshots (:mod:`txnformat.core.snapshot.codec`) and spills (:mod:`txnformat.core.snapshot.spilled`) are made of them.
+Pure.
+
+Snapshots (:mod:`txnformat.core.snapshot.codec`) and spills (:mod:`txnformat.core.snapshot.spilled`) are made
+of them.
 """
 
 from __future__ import annotations

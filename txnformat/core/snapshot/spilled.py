@@ -1,8 +1,8 @@
 """Spills: rows of the state of some partitions as the bytes of one object, and back. Pure.
 
-An Arrow stream with the columns of a snapshot and these sections: ``partitions`` says how many rows of each of ``extents``, ``markers`` and
-``aborted`` belong to each partition; ``files`` and ``tables`` are what the extents name, by their numbers in the state. The specification, section
-"Spills", has the format.
+An Arrow stream with the columns of a snapshot and these sections: ``partitions`` says how many rows of each
+of ``extents``, ``markers`` and ``aborted`` belong to each partition; ``files`` and ``tables`` are what the
+extents name, by their numbers in the state. The specification, section "Spills", has the format.
 """
 
 from __future__ import annotations
@@ -99,7 +99,10 @@ def _numbered(records: Mapping[int, Any]) -> Vector[Any]:
 
 
 def _opened(data: bytes) -> dict[str, tuple[Any, int]]:
-    """Return each section, and where its record batch begins. Raises ArrowFileError: it is no such object, or declares too much."""
+    """Return each section, and where its record batch begins.
+
+    Raises ArrowFileError: it is no such object, or declares too much.
+    """
     start, _ = check_stream(memoryview(data), OUTER, len(data))
     outer = pa.ipc.read_record_batch(
         pa.ipc.read_message(pa.BufferReader(pa.py_buffer(data).slice(start))), OUTER

@@ -1,6 +1,7 @@
 """The JSON section of a snapshot: everything of a LogState but its large tables. Pure.
 
-See :mod:`txnformat.core.snapshot.codec` for the format. Every list has one order, so that equal states have equal JSON.
+See :mod:`txnformat.core.snapshot.codec` for the format. Every list has one order, so that equal states have
+equal JSON.
 """
 
 from __future__ import annotations
@@ -164,7 +165,10 @@ _VERSION, _STATE = Typed[FormatVersion](FormatVersion), Typed[StateRow](StateRow
 
 
 def read_state(text: bytes, name: str) -> StateRow:
-    """Return the JSON section of a snapshot, each field as declared. Raises CorruptDataError, and UnsupportedFeatureError of a newer format."""
+    """Return the JSON section of a snapshot, each field as declared.
+
+    Raises CorruptDataError, and UnsupportedFeatureError of a newer format.
+    """
     check_version("a snapshot", SNAPSHOT_VERSION, _VERSION.decode(text, name=name).format, name=name)
     return _STATE.decode(text, name=name)
 
@@ -172,7 +176,8 @@ def read_state(text: bytes, name: str) -> StateRow:
 def decode_state(row: StateRow, tables: Tables, name: str) -> LogState:
     """Return the state that the JSON section and the tables of snapshot ``name`` say, checked.
 
-    Raises CorruptDataError (fields contradict each other, numbers of rows do not add up) and UnsupportedFeatureError (unknown reader features).
+    Raises CorruptDataError (fields contradict each other, numbers of rows do not add up) and
+    UnsupportedFeatureError (unknown reader features).
     """
     segments = []
     for index, segment in enumerate(row.sealed.segments):

@@ -1,7 +1,8 @@
 """Figures of subscriptions over readable records, and what an acknowledgement covers. Pure.
 
-Offsets of markers and of aborted records hold nothing that is read. Where records are, the caller says: visible runs, ranges of
-consecutive offsets below the last stable offset, which never change. See the specification, section 5.11.
+Offsets of markers and of aborted records hold nothing that is read. Where records are, the caller says:
+visible runs, ranges of consecutive offsets below the last stable offset, which never change. See the
+specification, section 5.11.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ def covering(offsets: Iterable[int], visible: Ranges, acknowledged: Ranges, *, s
     """Return what acknowledging the visible records at ``offsets`` individually has to cover.
 
     Each covers itself and the offsets after the visible record before it, but those that are acknowledged
-    (:meth:`~txnformat.core.subscriptions.state.PartitionAcks.whole`): so what follows one another becomes one range. ``visible`` has at least
-    all in [``since``, the last of ``offsets``]; gaps below ``since`` are not looked at.
+    (:meth:`~txnformat.core.subscriptions.state.PartitionAcks.whole`): so what follows one another becomes one
+    range. ``visible`` has at least all in [``since``, the last of ``offsets``]; gaps below ``since`` are not
+    looked at.
     """
     records = np.unique(offsets if isinstance(offsets, np.ndarray) else np.fromiter(offsets, np.int64))
     if not len(records):

@@ -1,4 +1,6 @@
-"""Deciding what concerns subscriptions: what may be acknowledged, by whom, and what that conflicts with. Pure.
+"""Deciding what concerns subscriptions: what may be acknowledged, by whom, and what that conflicts with.
+
+Pure.
 
 Rejections are raised here; :mod:`txnformat.core.decide` makes values of them. An intent with one
 conflict changes nothing, and its transaction stays open: the caller aborts it.
@@ -12,7 +14,8 @@ conflict changes nothing, and its transaction stays open: the caller aborts it.
 | seek, never in a transaction | the position moves | ``ack-pending`` | | the position moves |
 | negative (:func:`check_nack`) | redelivered | ``ack-pending`` | ``ack-pending`` | ``already-acknowledged`` |
 
-The rules are those of Pulsar's pending acknowledgements; :mod:`txnformat.core.subscriptions.state` says where they are stricter.
+The rules are those of Pulsar's pending acknowledgements; :mod:`txnformat.core.subscriptions.state` says where
+they are stricter.
 """
 
 from __future__ import annotations
@@ -207,8 +210,9 @@ def check_nack(
 ) -> None:
     """Refuse a negative acknowledgement, of ranges [start, end) by partition, of what is acknowledged or pending: it is not to be delivered again.
 
-    Nothing of it is in the log: no lease was given on the records, so they are free as they are. Raises AckConflictError (``ack-pending``,
-    ``already-acknowledged``), NotFoundError, and OffsetOutOfRangeError at or beyond the last stable offset.
+    Nothing of it is in the log: no lease was given on the records, so they are free as they are. Raises
+    AckConflictError (``ack-pending``, ``already-acknowledged``), NotFoundError, and OffsetOutOfRangeError at
+    or beyond the last stable offset.
     """
     wanted = tuple(AckedPartition(partition, pairs) for partition, pairs in ranges.items())
     op = _operation(Acks(topic_id, subscription, AckMode.INDIVIDUAL, wanted), None)

@@ -1,6 +1,9 @@
-"""Folding what concerns subscriptions: they come and go, and what is acknowledged, at once or in a transaction. Pure.
+"""Folding what concerns subscriptions: they come and go, and what is acknowledged, at once or in a transaction.
 
-A conflict was refused when it was decided (:mod:`txnformat.core.subscriptions.state` has the rules of both): here it means that the log is corrupt.
+Pure.
+
+A conflict was refused when it was decided (:mod:`txnformat.core.subscriptions.state` has the rules of both):
+here it means that the log is corrupt.
 """
 
 from __future__ import annotations

@@ -96,7 +96,8 @@ class Ack(Struct, frozen=True, tag_field="operation", tag="ack"):
     mode: Annotated[AckMode, FEATURE]
     partitions: tuple[AckedPartition, ...]
     transactional_id: TransactionalId | None = None
-    """The transaction that acknowledges: pending until it ends; never of a seek. If None, acknowledged at once."""
+    """The transaction that acknowledges: pending until it ends; never of a seek. If None, acknowledged at
+    once."""
     producer_id: OrMinusOne = -1
     epoch: OrMinusOne = -1
     intent: Count = 0

@@ -1,10 +1,12 @@
-"""The state of a subscription in a log: the acknowledged and the pending offsets, and the rules for conflicts with them. Values.
+"""The state of a subscription in a log: the acknowledged and the pending offsets, and the rules for conflicts with them.
 
-Nothing is acknowledged or pending twice. So of two consumers, or two transactions, that acknowledge one record one
-wins, and there is no lease on records that were handed out: the acknowledgement decides. Pulsar's pending
-acknowledgements are the model, but for two things: a cumulative acknowledgement is compared with individual ones that are
-pending below it (Pulsar does not look at them, so that two transactions may both win one record), and a plain
-acknowledgement of what is pending is an error (Pulsar drops it silently).
+Values.
+
+Nothing is acknowledged or pending twice. So of two consumers, or two transactions, that acknowledge one
+record one wins, and there is no lease on records that were handed out: the acknowledgement decides. Pulsar's
+pending acknowledgements are the model, but for two things: a cumulative acknowledgement is compared with
+individual ones that are pending below it (Pulsar does not look at them, so that two transactions may both win
+one record), and a plain acknowledgement of what is pending is an error (Pulsar drops it silently).
 """
 
 from __future__ import annotations
@@ -29,10 +31,12 @@ __all__ = [
 ]
 
 ACK_RANGES_MAX = 10_000
-"""Most separate ranges per partition, acknowledged and pending together (Pulsar's managedLedgerMaxUnackedRangesToPersist)."""
+"""Most separate ranges per partition, acknowledged and pending together (Pulsar's
+managedLedgerMaxUnackedRangesToPersist)."""
 
 REMOVED_RANGES_MAX = 100
-"""Most separate ranges of removed records that a partition keeps from one acknowledgement to the next. More join the mark, from the lowest on."""
+"""Most separate ranges of removed records that a partition keeps from one acknowledgement to the next. More
+join the mark, from the lowest on."""
 
 ACK_PENDING = "ack-pending"
 """Kind of a conflict: a transaction that is not decided has acknowledged the record."""
@@ -56,7 +60,8 @@ class PendingAcks:
     """The acknowledgements of one undecided transaction in a partition."""
 
     ranges: Ranges = NO_RANGES
-    """Not below ``position``. Like that, it may lie below the mark, once a trim has removed the records and many ranges of such records have joined the mark."""
+    """Not below ``position``. Like that, it may lie below the mark, once a trim has removed the records and
+    many ranges of such records have joined the mark."""
     position: int | None = None
     """Everything below that was neither acknowledged nor pending (exclusive). If None, nothing cumulative."""
 
@@ -70,9 +75,11 @@ class PartitionAcks:
     acked: Ranges = NO_RANGES
     """The acknowledged offsets above the mark."""
     pending: Mapping[str, PendingAcks] = field(default_factory=dict)
-    """Pending acknowledgements by transactional id. No offset is in two of them, or in one and acknowledged."""
+    """Pending acknowledgements by transactional id. No offset is in two of them, or in one and acknowledged.
+    """
     _held: tuple[Ranges, int] | None = field(default=None, compare=False, repr=False)
-    """The offsets that all of them hold, and the number of their ranges: kept from one operation to the next."""
+    """The offsets that all of them hold, and the number of their ranges: kept from one operation to the next.
+    """
 
     def held_together(self) -> tuple[Ranges, int]:
         """Return what is pending, with everything below a position, and in how many ranges of transactions."""
@@ -113,7 +120,8 @@ class PartitionAcks:
     def conflict_below(self, position: int, transactional_id: str | None) -> AckConflict | None:
         """Return the first reason why everything below a position (exclusive) cannot be acknowledged.
 
-        Offsets below it that are acknowledged already are no conflict, as long as some are not; nor are offsets that the same transaction holds individually.
+        Offsets below it that are acknowledged already are no conflict, as long as some are not; nor are
+        offsets that the same transaction holds individually.
         """
         if position <= self.mark:
             return AckConflict(ALREADY_ACKNOWLEDGED, position - 1)

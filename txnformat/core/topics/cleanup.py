@@ -1,4 +1,7 @@
-"""The cleanup policy of a topic: whether retention removes its old records, whether compaction keeps only the latest record of each key, and which records are tombstones. Pure."""
+"""The cleanup policy of a topic: whether retention removes its old records, whether compaction keeps only the latest record of each key, and which records are tombstones.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +117,8 @@ def _column_problems(column: str, schema: TopicSchema, first: Collection[str]) -
 def check_keys(topic: str, schema: TopicSchema, records: pa.Table, what: str = "") -> None:
     """Raise InvalidInputError of kind ``null-key``: records for a topic that keeps the latest of each key have none.
 
-    A record has no key if the only key column is null; of several key columns any may be null. ``what``: where the records come from, for the message.
+    A record has no key if the only key column is null; of several key columns any may be null. ``what``:
+    where the records come from, for the message.
     """
     if len(schema.key_columns) != 1:
         return

@@ -1,4 +1,7 @@
-"""Deciding topics: which may be created, and how they may change. Pure. Topics that a write makes on its way are in :mod:`txnformat.core.records.decide`."""
+"""Deciding topics: which may be created, and how they may change.
+
+Pure. Topics that a write makes on its way are in :mod:`txnformat.core.records.decide`.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,10 @@
-"""How a topic may change: partitions are added, columns are added, renamed and dropped, types grow, settings are set. Pure.
+"""How a topic may change: partitions are added, columns are added, renamed and dropped, types grow, settings are set.
 
-A change is only ever one that old files can be read under: a column that they lack is null, each of their values
-has exactly one value of the wider type, and a column is found by its place. So nothing is rewritten, and writers of an older version go on.
+Pure.
+
+A change is only ever one that old files can be read under: a column that they lack is null, each of their
+values has exactly one value of the wider type, and a column is found by its place. So nothing is rewritten,
+and writers of an older version go on.
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ KIND = "invalid-alter"
 def next_version(schema: TopicSchema, fields: object, places: Sequence[int] = ()) -> TopicSchema | None:
     """Return the version of a schema after ``schema`` that metadata describes; None if it may not follow.
 
-    ``places``: of the columns, where some are dropped or have other names; empty: all columns stay under their names.
+    ``places``: of the columns, where some are dropped or have other names; empty: all columns stay under
+    their names.
 
     Raises CorruptDataError of kind ``corrupt-schema`` when the fields are none.
     """
@@ -152,7 +156,8 @@ def evolve(
 
     ``erased``: columns that the conditions of its erasures name, of those that are not complete.
 
-    Raises InvalidInputError of kind ``invalid-alter``, with every problem: the topic cannot change like that, or would stay as it is.
+    Raises InvalidInputError of kind ``invalid-alter``, with every problem: the topic cannot change like that,
+    or would stay as it is.
     """
     problems: list[str] = []
     count = partitions if change.partitions is None else change.partitions

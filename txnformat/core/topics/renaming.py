@@ -1,6 +1,7 @@
 """Columns of a topic that are renamed or dropped: which may be, and what the topic has afterwards. Pure.
 
-A column is its place, so a name may change and a place may become empty without a change of any file. A name that is free again belongs to another place, later.
+A column is its place, so a name may change and a place may become empty without a change of any file. A name
+that is free again belongs to another place, later.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ def problems_of_names(
 ) -> Iterable[str]:
     """Yield why columns cannot be renamed or dropped as a change says.
 
-    ``settings``: of the topic before. ``erased``: columns that the conditions of its erasures name, of those that are not complete.
+    ``settings``: of the topic before. ``erased``: columns that the conditions of its erasures name, of those
+    that are not complete.
     """
     if not change.rename and not change.drop:
         return

@@ -43,8 +43,8 @@ PROBLEMS_MAX = 20
 class TopicSchema:
     """The schema of a topic's records.
 
-    Raises InvalidInputError, with every problem: ``unsupported-schema`` (the Arrow schema is not canonical), ``invalid-schema`` (key or timestamp
-    columns do not fit it).
+    Raises InvalidInputError, with every problem: ``unsupported-schema`` (the Arrow schema is not canonical),
+    ``invalid-schema`` (key or timestamp columns do not fit it).
     """
 
     arrow_schema: pa.Schema
@@ -88,7 +88,10 @@ class TopicSchema:
         return 1 + max(max(self.places_of(number)) for number in range(self.schema_id + 1))
 
     def stated_places(self) -> tuple[tuple[int, ...], ...]:
-        """Return the places that the ``alter_topic`` of each version after the first said. Empty: no version said any."""
+        """Return the places that the ``alter_topic`` of each version after the first said.
+
+        Empty: no version said any.
+        """
         if not self.places:
             return ()
         names = [
@@ -99,7 +102,10 @@ class TopicSchema:
         return tuple(() if one else places for one, places in zip(stays, self.places[1:], strict=True))
 
     def first_names(self) -> list[str]:
-        """Return the name that the place of each column had first. Where an earlier place began with the same one, a NUL and the number of the place follow, which no name has.
+        """Return the name that the place of each column had first.
+
+        Where an earlier place began with the same one, a NUL and the number of the place follow, which no
+        name has.
 
         So a sum of rows (:mod:`txnformat.columns.multiset`) stays the same when a column gets another name.
         """
@@ -136,7 +142,8 @@ class TopicSchema:
     def of_version(self, schema_id: int) -> FileColumns:
         """Return the columns of a version, each of them under the name that it has in this one: the same column is the same place.
 
-        This is the one rule by which a file is read under a version that is not its own: no reader compares names of two versions.
+        This is the one rule by which a file is read under a version that is not its own: no reader compares
+        names of two versions.
         """
         stored = self._known(schema_id)
         if not (self.places or self.later_places):
@@ -215,7 +222,10 @@ class TopicSchema:
     def from_json(
         cls, fields: Sequence[object], key_columns: Sequence[str], timestamp_column: str | None
     ) -> Self:
-        """Return the schema that metadata describes. Raises CorruptDataError of kind ``corrupt-schema`` about what no writer makes; every problem is named."""
+        """Return the schema that metadata describes.
+
+        Raises CorruptDataError of kind ``corrupt-schema`` about what no writer makes; every problem is named.
+        """
         arrow_schema = fields_from_json(list(fields))
         try:
             return cls(arrow_schema, tuple(key_columns), timestamp_column)
@@ -278,9 +288,9 @@ def as_topic_schema(
 ) -> TopicSchema:
     """Return the topic schema that a user's description means.
 
-    ``schema``: a pyarrow.Schema, a Spark StructType (anything with ``jsonValue()``), a TopicSchema, or "kafka". None for
-    key or timestamp columns keeps what ``schema`` itself says ("kafka": key, timestamp), else none. Raises
-    InvalidInputError (``unsupported-schema``, ``invalid-schema``) with every problem.
+    ``schema``: a pyarrow.Schema, a Spark StructType (anything with ``jsonValue()``), a TopicSchema, or
+    "kafka". None for key or timestamp columns keeps what ``schema`` itself says ("kafka": key, timestamp),
+    else none. Raises InvalidInputError (``unsupported-schema``, ``invalid-schema``) with every problem.
     """
     base: TopicSchema | None = None
     if isinstance(schema, TopicSchema):

@@ -1,6 +1,7 @@
 """Settings of topics: what they are called, which values they take, and what they are by default. Pure.
 
-Names and meanings are Kafka's where Kafka has them. A state may have settings of later versions, which this version leaves alone.
+Names and meanings are Kafka's where Kafka has them. A state may have settings of later versions, which this
+version leaves alone.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ SETTINGS: dict[str, Setting] = {
     "publish.hold.ms": Setting(7 * 24 * 3_600_000, minus_one=None),
     "publish.iceberg.scheme": Setting("", ("", "file", "s3", "s3a")),
 }
-"""The settings by name. Unlike Kafka's (7 days), our ``retention.ms`` is -1: a topic keeps its records until its user sets a limit. Kafka's ``min.compaction.lag.ms`` is 0."""
+"""The settings by name. Unlike Kafka's (7 days), our ``retention.ms`` is -1: a topic keeps its records until
+its user sets a limit. Kafka's ``min.compaction.lag.ms`` is 0."""
 
 
 def is_setting(name: object) -> bool:
@@ -93,7 +95,10 @@ def value_of(settings: Iterable[TopicSetting], name: str) -> Value:
 
 
 def as_settings(settings: object) -> tuple[TopicSetting, ...]:
-    """Return settings that a user passes, by name in ascending order. Raises InvalidInputError of kind ``invalid-setting``: every problem but those of a log."""
+    """Return settings that a user passes, by name in ascending order.
+
+    Raises InvalidInputError of kind ``invalid-setting``: every problem but those of a log.
+    """
     if not isinstance(settings, Mapping):
         raise _invalid([f"settings is {repr_of(settings, 80)}, not a mapping of names to values"])
     problems = [problem for name, value in settings.items() for problem in _problems(name, value)]
@@ -153,7 +158,8 @@ def changed_settings(
 def check_settings(settings: Iterable[TopicSetting], longest_timeout_ms: int) -> None:
     """Raise InvalidInputError of kind ``invalid-setting`` about values that a log does not allow.
 
-    A time below the longest timeout of a transaction could remove records before the transaction that read them has committed its positions.
+    A time below the longest timeout of a transaction could remove records before the transaction that read
+    them has committed its positions.
     """
     problems = [
         f"{one.name} is {one.value}: it is -1, or at least {longest_timeout_ms} ms, the longest timeout of a transaction in this log"

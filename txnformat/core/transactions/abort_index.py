@@ -38,7 +38,8 @@ class AbortedTransaction:
     first_offset: int
     """Offset of its first record in this partition (inclusive). May precede the log start after retention."""
     last_offset: int
-    """Offset of its ABORT marker (inclusive): above all of its records, below the producer's next transaction."""
+    """Offset of its ABORT marker (inclusive): above all of its records, below the producer's next
+    transaction."""
     last_stable_offset: int
     """The partition's last stable offset (exclusive) once the marker was written: the first offset of the oldest
     transaction still open, else ``last_offset + 1``. No later entry begins below it."""
@@ -56,7 +57,8 @@ class Collected(NamedTuple):
 def encode(entries: Iterable[AbortedTransaction]) -> bytes:
     """Return the bytes of a ``.txnindex``; entries in the order of their markers.
 
-    Raises InternalError when ``last_offset`` does not strictly increase, or a value does not fit 64 bits: the caller's state is broken.
+    Raises InternalError when ``last_offset`` does not strictly increase, or a value does not fit 64 bits: the
+    caller's state is broken.
     """
     parts: list[bytes] = []
     previous: int | None = None
@@ -86,8 +88,9 @@ def encode(entries: Iterable[AbortedTransaction]) -> bytes:
 def decode(data: bytes, *, name: str = ".txnindex") -> list[AbortedTransaction]:
     """Return the entries of a whole ``.txnindex`` (``name``: its key), in the order of their markers; none for no bytes.
 
-    Raises UnsupportedFeatureError about a version above 0, CorruptDataError about a negative version, a partial entry, or a ``last_offset``
-    that does not increase; values name the object, the entry's position in bytes, what was expected and what was there.
+    Raises UnsupportedFeatureError about a version above 0, CorruptDataError about a negative version, a
+    partial entry, or a ``last_offset`` that does not increase; values name the object, the entry's position
+    in bytes, what was expected and what was there.
     """
     entries: list[AbortedTransaction] = []
     previous: int | None = None
@@ -139,10 +142,11 @@ def collect(entries: Iterable[AbortedTransaction], fetch_offset: int, upper_boun
     """Return the aborted transactions that can touch ``[fetch_offset, upper_bound)``.
 
     The rule is Kafka's ``TransactionIndex.collectAbortedTxns``: take every entry that overlaps the range, and
-    stop at the first whose last stable offset has reached the upper bound, because each later abort began at or
-    above that offset. A caller with several segments goes on with the next one's entries until the answer is
-    complete or the log ends; ``upper_bound`` may lie above what is read (more entries, the same rows). ``entries`` are in the order of
-    their markers, from the segment that holds ``fetch_offset`` on, or from earlier.
+    stop at the first whose last stable offset has reached the upper bound, because each later abort began at
+    or above that offset. A caller with several segments goes on with the next one's entries until the answer
+    is complete or the log ends; ``upper_bound`` may lie above what is read (more entries, the same rows).
+    ``entries`` are in the order of their markers, from the segment that holds ``fetch_offset`` on, or from
+    earlier.
     """
     found: list[AbortedTransaction] = []
     for entry in entries:

@@ -218,7 +218,8 @@ def end(
 ) -> EndTxn:
     """Return the end that a write asks for.
 
-    ``ends`` has the log end of each partition that the same write appends to, ``staged`` the records that it stages for each.
+    ``ends`` has the log end of each partition that the same write appends to, ``staged`` the records that it
+    stages for each.
     """
     producer = write.producer
     if owner is None or producer is None or producer.transactional_id is None or write.end is None:

@@ -1,7 +1,7 @@
 """Folding what concerns transactions: producers that open, stages, prepared transactions, ends. Pure.
 
-A transaction appends, so that its records have offsets before it is decided, or it stages, and they get offsets when it
-commits; never both.
+A transaction appends, so that its records have offsets before it is decided, or it stages, and they get
+offsets when it commits; never both.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ __all__ = [
 ]
 
 NUMBER_MAX = 2**62
-"""Offsets, sequences and producer ids end below this (exclusive): far above any log, and sums of two fit int64."""
+"""Offsets, sequences and producer ids end below this (exclusive): far above any log, and sums of two fit
+int64."""
 
 
 class Referred(NamedTuple):

@@ -1,8 +1,8 @@
 """Transactions that hang, and transactions that only look so: late ones, and prepared ones. Pure.
 
-A hanging transaction (KIP-664) is open in a partition although no transactional id has it: no producer and no timeout
-can ever end it. Kafka's brokers can come to that because a partition and the coordinator are two places. Here one entry
-moves both, so no writer can make one; to look for it is a check of the state.
+A hanging transaction (KIP-664) is open in a partition although no transactional id has it: no producer and no
+timeout can ever end it. Kafka's brokers can come to that because a partition and the coordinator are two
+places. Here one entry moves both, so no writer can make one; to look for it is a check of the state.
 """
 
 from __future__ import annotations

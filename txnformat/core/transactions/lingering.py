@@ -1,9 +1,9 @@
 """Transactions that a parallel job left open: which of its workers aborts which. Pure.
 
-Worker i of a job of p workers writes with the transactional id ``prefix-<i>``. When the job starts anew, perhaps with
-fewer workers, each worker i aborts what was left open under the ids ``prefix-<k>`` with k ≡ i (mod p) and
-k < p × factor: the ranges of the workers never overlap. A job that comes back with less than 1/factor of its workers
-leaves ids that no worker looks at; the list of all of them shows those.
+Worker i of a job of p workers writes with the transactional id ``prefix-<i>``. When the job starts anew,
+perhaps with fewer workers, each worker i aborts what was left open under the ids ``prefix-<k>`` with k ≡ i
+(mod p) and k < p × factor: the ranges of the workers never overlap. A job that comes back with less than
+1/factor of its workers leaves ids that no worker looks at; the list of all of them shows those.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ __all__ = [
 ]
 
 SAFE_SCALE_DOWN_FACTOR = 5
-"""A job may come back with this part of its workers, and they still find all that it left (Flink's factor)."""
+"""A job may come back with this part of its workers, and they still find all that it left (Flink's factor).
+"""
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 
@@ -45,7 +46,8 @@ class LingeringTransaction:
     started_entry: int
     duration_ms: int
     worker: int | None
-    """The worker whose part it is. If None, no worker of such a job aborts it, or no parallelism was given."""
+    """The worker whose part it is. If None, no worker of such a job aborts it, or no parallelism was given.
+    """
 
 
 def worker_number(transactional_id: str, prefix: str) -> int | None:

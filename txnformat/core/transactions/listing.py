@@ -1,6 +1,7 @@
 """Lists and details of transactions, and the producers of a partition, read off one state. Pure.
 
-The questions, and the names of the values, are those of Kafka's ``kafka-transactions.sh`` (KIP-664, KIP-994, KIP-1152).
+The questions, and the names of the values, are those of Kafka's ``kafka-transactions.sh`` (KIP-664, KIP-994,
+KIP-1152).
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ class TransactionPartition:
     latest_offset: int
     """The log end (exclusive)."""
     holds_back: int
-    """Offsets that read_committed does not reach because of it: 0 behind an older open transaction, and when staged."""
+    """Offsets that read_committed does not reach because of it: 0 behind an older open transaction, and when
+    staged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,8 @@ class TransactionDetails:
     producer_epoch: int
     state: TransactionStatus
     buffer: str | None
-    """"inline" when the open transaction's records have offsets, "deferred" when they are staged. If None, no transaction is open."""
+    """"inline" when the open transaction's records have offsets, "deferred" when they are staged. If None, no
+    transaction is open."""
     timeout_ms: int
     """Timeout of the open transaction; when none is open, that of transactions with offsets."""
     start_timestamp_ms: int | None

@@ -31,7 +31,8 @@ __all__ = [
 
 
 MAX_TRANSACTION_TIMEOUT_MS = 15 * 60_000
-"""Longest timeout of transactions with offsets, unless the log says otherwise (Kafka's transaction.max.timeout.ms)."""
+"""Longest timeout of transactions with offsets, unless the log says otherwise (Kafka's
+transaction.max.timeout.ms)."""
 DEFERRED_TIMEOUT_MS_MAX = 7 * 24 * 3_600_000
 """Longest timeout of transactions whose records have no offsets yet."""
 
@@ -120,7 +121,8 @@ class TransactionalIdState(msgspec.Struct, frozen=True):
     abort_only: bool = False
     """True after a change to the positions that the open transaction had compared: it can only be aborted."""
     used_entry: int = 0
-    """Last entry that opened the id, or appended to, staged, committed offsets or acknowledged in, prepared or ended a transaction of it."""
+    """Last entry that opened the id, or appended to, staged, committed offsets or acknowledged in, prepared
+    or ended a transaction of it."""
     used_ms: int = 0
     """Log time of that entry."""
 

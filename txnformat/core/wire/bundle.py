@@ -1,15 +1,16 @@
 """Bundles: entries in a row as one object. Pure.
 
-*Bundles* have the heads of a hundred, for clients that are far behind, and for history. *Payload bundles* have ten or a hundred entries with their payloads, for
-readers of rows, and for clients that are a little behind; they go when nothing needs them any more.
+*Bundles* have the heads of a hundred, for clients that are far behind, and for history. *Payload bundles*
+have ten or a hundred entries with their payloads, for readers of rows, and for clients that are a little
+behind; they go when nothing needs them any more.
 
 Layout, integers big-endian::
 
     magic    8 bytes  "TXNLOGB1"; of a payload bundle "TXNLOGP1"
     entry    u32      bytes of the entry's head, or of the entry, then these bytes: of each entry
 
-A bundle is only ever a hint. Nothing in it says that it is right: what is read from it counts once the chain of hashes
-leads from it to an entry that was read from its own slot.
+A bundle is only ever a hint. Nothing in it says that it is right: what is read from it counts once the chain
+of hashes leads from it to an entry that was read from its own slot.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ BUNDLE_ENTRIES = 100
 """Entries of a bundle; its first is a multiple of it."""
 
 PAYLOAD_SIZES = (100, 10)
-"""Entries of payload bundles, whose first entry is a multiple of their number: so a hundred of entries has a hundred of them, and ten tens."""
+"""Entries of payload bundles, whose first entry is a multiple of their number: so a hundred of entries has a
+hundred of them, and ten tens."""
 
 _MAGIC = b"TXNLOGB1"
 _PAYLOAD_MAGIC = b"TXNLOGP1"
@@ -64,7 +66,10 @@ def encode_bundle(entries: Sequence[bytes]) -> bytes | None:
 
 
 def decode_bundle(data: bytes, name: str) -> list[bytes]:
-    """Return the bytes of the hundred entries. Raises CorruptDataError unless it is a bundle; what one holds is not checked: the chain does that."""
+    """Return the bytes of the hundred entries.
+
+    Raises CorruptDataError unless it is a bundle; what one holds is not checked: the chain does that.
+    """
     return _decode(_MAGIC, data, name, BUNDLE_ENTRIES)
 
 
@@ -76,7 +81,10 @@ def encode_payloads(entries: Sequence[bytes]) -> bytes | None:
 
 
 def decode_payloads(data: bytes, name: str, count: int) -> list[bytes]:
-    """Return the entries of a payload bundle of ``count``. Raises CorruptDataError unless it is one; what the entries hold is not checked."""
+    """Return the entries of a payload bundle of ``count``.
+
+    Raises CorruptDataError unless it is one; what the entries hold is not checked.
+    """
     return _decode(_PAYLOAD_MAGIC, data, name, count)
 
 

@@ -32,7 +32,8 @@ __all__ = [
 
 
 PLAIN_BYTES_PER_BYTE = 32
-"""Most plain JSON of a document for each byte of the object that holds it; an object below 1 MiB counts as 1 MiB."""
+"""Most plain JSON of a document for each byte of the object that holds it; an object below 1 MiB counts as 1
+MiB."""
 PARSED_BYTES_PER_BYTE = 224
 """The same of memory once it is parsed, by :func:`parsed_bytes`."""
 OBJECT_BYTES_MIN = 1024 * 1024
@@ -133,7 +134,8 @@ def _too_large(name: str, when: str, expected: int, got: int | None) -> CorruptD
 def decompressed(data: bytes, *, name: str, bytes_max: int | None = None) -> bytes:
     """Return ``data``, decompressed if its first bytes say zstd.
 
-    ``bytes_max`` may come of it (inclusive); by default as many as of an object of these bytes (:func:`plain_bytes_max`).
+    ``bytes_max`` may come of it (inclusive); by default as many as of an object of these bytes
+    (:func:`plain_bytes_max`).
     """
     most = plain_bytes_max(len(data)) if bytes_max is None else bytes_max
     if not data.startswith(ZSTD_MAGIC):
@@ -157,7 +159,8 @@ def decompressed(data: bytes, *, name: str, bytes_max: int | None = None) -> byt
 def plain_text(data: bytes, *, name: str, stored: int | None = None) -> bytes:
     """Return the JSON that bytes hold (plain or zstd), once its costs are known.
 
-    The bytes of the object that holds them, ``stored``, bound what is decompressed and parsed. None: a small document, of 64 KiB at most.
+    The bytes of the object that holds them, ``stored``, bound what is decompressed and parsed. None: a small
+    document, of 64 KiB at most.
     """
     most = SMALL_BYTES_MAX if stored is None else plain_bytes_max(stored)
     text = decompressed(data, name=name, bytes_max=most)

@@ -1,7 +1,8 @@
 """The stored bytes of a commit entry: canonical JSON that carries its own checksum, perhaps compressed. Pure.
 
-The next entry's ``previous`` covers every entry but the newest, which nothing covers but itself. Section 4.1 of the specification says which bytes are checked,
-and how damage of the checksum itself differs from an entry whose writer knows no checksum.
+The next entry's ``previous`` covers every entry but the newest, which nothing covers but itself. Section 4.1
+of the specification says which bytes are checked, and how damage of the checksum itself differs from an entry
+whose writer knows no checksum.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ def has_checksum(data: bytes) -> bool:
 def decode_stored(data: bytes, *, name: str) -> bytes:
     """Return the plain JSON of the entry at key ``name``, once its checksum is right; nothing else of it is looked at.
 
-    Raises CorruptDataError: kind ``wrong-checksum`` (not the bytes that were written, or a damaged checksum), or no JSON object.
+    Raises CorruptDataError: kind ``wrong-checksum`` (not the bytes that were written, or a damaged checksum),
+    or no JSON object.
     """
     stored = data
     is_framed = _is_framed(data)

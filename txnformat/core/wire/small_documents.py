@@ -1,4 +1,7 @@
-"""``format.json``, the hint ``latest`` and a vacuum's lists of condemned objects, each declared once. Pure."""
+"""``format.json``, the hint ``latest`` and a vacuum's lists of condemned objects, each declared once.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +95,8 @@ _VERSION, _FORMAT, _LATEST, _CONDEMNED = (
 def decode_version(data: bytes) -> int:
     """Return the version that ``format.json`` says; a later one may have other fields.
 
-    Raises UnsupportedFeatureError of kind ``log-encrypted`` about that of an encrypted log: a store that has its key shows another one.
+    Raises UnsupportedFeatureError of kind ``log-encrypted`` about that of an encrypted log: a store that has
+    its key shows another one.
     """
     found = _VERSION.decode(plain_text(data, name=FORMAT_KEY), name=FORMAT_KEY).format
     if found == ENCRYPTED_FORMAT:
@@ -121,7 +125,10 @@ def encode_condemned(log_id: str, entry: int, timestamp_ms: int, keys: Sequence[
 
 
 def decode_condemned(data: bytes, key: str, log_id: str) -> CondemnedDocument:
-    """Return what a list of condemned objects of a log says, checked. Raises CorruptDataError, UnsupportedFeatureError."""
+    """Return what a list of condemned objects of a log says, checked.
+
+    Raises CorruptDataError, UnsupportedFeatureError.
+    """
     text = decompressed(data, name=key, bytes_max=CONDEMNED_PLAIN_BYTES_MAX)
     check_version("a list of condemned objects", 1, _VERSION.decode(text, name=key).format, name=key)
     found = _CONDEMNED.decode(text, name=key)

@@ -1,7 +1,7 @@
 """Documents decoded by their declarations (:class:`msgspec.Struct`): what a declaration does not name is passed over, not built.
 
-A value that is not as declared is CorruptDataError that names the document, the place, what was expected and what was there.
-Only then the whole document is built, to look that up.
+A value that is not as declared is CorruptDataError that names the document, the place, what was expected and
+what was there. Only then the whole document is built, to look that up.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class Typed(Generic[T]):
     def decode(self, text: bytes, *, name: str) -> T:
         """Return the value of a whole plain document.
 
-        Raises CorruptDataError (not JSON in UTF-8, or not as declared) and UnsupportedFeatureError (a field says a feature that this version lacks).
+        Raises CorruptDataError (not JSON in UTF-8, or not as declared) and UnsupportedFeatureError (a field
+        says a feature that this version lacks).
         """
         try:
             if not text.isascii():

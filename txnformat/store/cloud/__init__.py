@@ -7,5 +7,6 @@
 * ``upload``: streamed uploads; ``store_time``: the store's clock, which obstore does not show.
 * ``options``: the storage options that all clouds have.
 
-May import: ``base``, ``uploads`` and the other modules of ``store``, and the modules beside the packages; obstore only inside functions.
+May import: ``base``, ``uploads`` and the other modules of ``store``, and the modules beside the packages;
+obstore only inside functions.
 """

@@ -1,6 +1,7 @@
 """Azure Blob Storage and Data Lake Storage: URLs, options, credentials.
 
-The condition is ``If-None-Match: *`` on Put Blob, which Azure answers with 409 BlobAlreadyExists where a blob is.
+The condition is ``If-None-Match: *`` on Put Blob, which Azure answers with 409 BlobAlreadyExists where a blob
+is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """obstore's clients of one process, found by what they serve.
 
-Two kinds serve each root. One sends every request exactly once: a conditional create that a library repeats hides its own success. The other repeats
-what may be repeated. obstore is told so by ``max_retries``; redirects it never follows.
+Two kinds serve each root. One sends every request exactly once: a conditional create that a library repeats
+hides its own success. The other repeats what may be repeated. obstore is told so by ``max_retries``;
+redirects it never follows.
 
 A client's threads do not survive a fork, and a call in a forked child would wait for ever: it is refused.
 """
@@ -51,7 +52,9 @@ _process: list[int] = []
 def client_for(
     root: Hashable, options: CloudOptions, make: Make, *, repeats: bool, is_large: bool, writes: bool
 ) -> Any:
-    """Return the client of this process for a root. ``repeats``: whether it may send a request again. ``writes``: whether its requests make objects.
+    """Return the client of this process for a root.
+
+    ``repeats``: whether it may send a request again. ``writes``: whether its requests make objects.
 
     Raises StorageError of kind ``client-forked``; ``invalid-storage-option``.
     """

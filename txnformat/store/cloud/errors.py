@@ -1,9 +1,11 @@
 """The meaning for a user of an answer of a cloud, or of its absence, and what it proves about the request.
 
-obstore's exceptions are texts: a sentence with the HTTP status and the body of the answer, and behind it a description of the Rust values. The status, the
-store's error code and the kind of a broken connection are read from there. A text that cannot be read proves nothing, so the outcome is then called unclear.
+obstore's exceptions are texts: a sentence with the HTTP status and the body of the answer, and behind it a
+description of the Rust values. The status, the store's error code and the kind of a broken connection are
+read from there. A text that cannot be read proves nothing, so the outcome is then called unclear.
 
-A request was *refused* only if the answer proves that it was not applied and never will be. A timeout, a reset, 409, 429 and 5xx prove nothing.
+A request was *refused* only if the answer proves that it was not applied and never will be. A timeout, a
+reset, 409, 429 and 5xx prove nothing.
 """
 
 from __future__ import annotations
@@ -88,7 +90,8 @@ def failure_of(
 ) -> Failure:
     """Return what ``error``, raised by obstore for one request, means.
 
-    ``doing``: the request. ``where``: what it was about. ``expired``: the credentials themselves say that they are too old: the reason of a refusal.
+    ``doing``: the request. ``where``: what it was about. ``expired``: the credentials themselves say that
+    they are too old: the reason of a refusal.
     """
     text, _, debug = str(error).partition("\n\nDebug source:")
     text = text.strip()
@@ -162,7 +165,8 @@ def _of_answer(status: int, body: str) -> tuple[Meaning, bool, bool, int, str, s
     )
     open_end = status >= 500 or status in (408, 409, 429) or status < 300
     if 300 <= status < 400:
-        # 303 is how a server sends on a client whose request it has carried out; the others say that it has not.
+        # 303 is how a server sends on a client whose request it has carried out; the others say that it has
+        # not.
         return answers.REDIRECTED, status != 303, True, status, code, cause
     meaning = _CODES.get(code) or _STATUSES.get(status) or (answers.BUSY if open_end else answers.OTHER)
     if status == 404 and not code and body.strip():

@@ -66,7 +66,8 @@ class GcsOptions(CloudOptions):
     token: str | None = None
     """Bearer token; it is not renewed."""
     kms_key_name: str | None = None
-    """Key of Cloud KMS for new objects, ``projects/…/locations/…/keyRings/…/cryptoKeys/…``; the bucket's default without it."""
+    """Key of Cloud KMS for new objects, ``projects/…/locations/…/keyRings/…/cryptoKeys/…``; the bucket's
+    default without it."""
 
     @classmethod
     def value(cls, name: str, text: str, problems: list[str]) -> Any:

@@ -32,7 +32,8 @@ class CloudOptions(RemoteOptions):
     read_timeout_s: float = 20.0
     """Seconds without a byte of an answer after which a request counts as lost."""
     request_timeout_s: float = 60.0
-    """Seconds that one request may take in all, more for large ones; and a call, with its repeats and pauses."""
+    """Seconds that one request may take in all, more for large ones; and a call, with its repeats and pauses.
+    """
 
     @classmethod
     def contradictions(cls, values: Mapping[str, Any]) -> list[str]:

@@ -1,7 +1,8 @@
 """An object store behind obstore: what Azure Blob Storage and Google Cloud Storage have in common, which is nearly all.
 
-``create`` is one PUT with the condition, sent once: the outcome that it reports is the outcome of that request, never of a repeat that met its own success.
-Reads, listings, deletions and plain PUTs may be repeated without harm, and are, by obstore.
+``create`` is one PUT with the condition, sent once: the outcome that it reports is the outcome of that
+request, never of a repeat that met its own success. Reads, listings, deletions and plain PUTs may be repeated
+without harm, and are, by obstore.
 
 See the specification, section "Stores".
 """
@@ -53,7 +54,10 @@ class CloudStore(RemoteStore):
         """Return a client of obstore with these settings."""
 
     def store_time_ms(self) -> int:
-        """Return the store's time, ms since the epoch, by the Date header of its endpoint. Requests: 1 HEAD a minute at most."""
+        """Return the store's time, ms since the epoch, by the Date header of its endpoint.
+
+        Requests: 1 HEAD a minute at most.
+        """
         if self._time is None:
             self._time = AskedTime(
                 self.clock, self.endpoint(), self.options.verify, self.options.connect_timeout_s
@@ -170,9 +174,12 @@ class CloudStore(RemoteStore):
         return CloudWriter(self, key)
 
     def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
-        """Return the objects under ``prefix`` after ``start_after`` (exclusive). Requests: 1 per page of the store.
+        """Return the objects under ``prefix`` after ``start_after`` (exclusive).
 
-        obstore lists directories. For a prefix that ends within a name it lists what is directly in the directory, and what lies below the names that fit.
+        Requests: 1 per page of the store.
+
+        obstore lists directories. For a prefix that ends within a name it lists what is directly in the
+        directory, and what lies below the names that fit.
         """
         directory, _, rest = prefix.rpartition("/")
         found: list[ObjectInfo] = []
@@ -237,7 +244,8 @@ class CloudStore(RemoteStore):
     ) -> Answer:
         """Return what ``send``, given the module obstore and a client, returns. Raises RequestFailedError.
 
-        ``size``: bytes that go either way, at most. ``repeats``: whether the request may be sent again. ``writes``: whether it makes an object.
+        ``size``: bytes that go either way, at most. ``repeats``: whether the request may be sent again.
+        ``writes``: whether it makes an object.
         """
         import obstore
         from obstore.exceptions import BaseError
@@ -263,7 +271,8 @@ class CloudStore(RemoteStore):
         hide_in(failure.error, self.options.mask)
         if waited_ms(begun, self.clock.now()) >= self.options.request_timeout_s * 1000:
             failure.error.patience_over = True
-        # Raised out here, without the library's error as its context: that one's text may hold what must not show.
+        # Raised out here, without the library's error as its context: that one's text may hold what must not
+        # show.
         raise RequestFailedError(failure)
 
     def _is_missing(self, failure: Failure) -> bool:

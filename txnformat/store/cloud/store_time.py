@@ -30,7 +30,8 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 class AskedTime:
     """A store's time, asked for at most once a minute, and counted on from there. Safe for threads.
 
-    ``endpoint``: ``http(s)://host[:port]/…``. ``verify``: whether its certificate is checked, or the path of a CA bundle. Proxies are those of the environment.
+    ``endpoint``: ``http(s)://host[:port]/…``. ``verify``: whether its certificate is checked, or the path of
+    a CA bundle. Proxies are those of the environment.
     """
 
     def __init__(self, clock: Clock, endpoint: str, verify: bool | str, seconds: float) -> None:
@@ -42,7 +43,10 @@ class AskedTime:
         self._asked: Instant | None = None
 
     def now_ms(self) -> int:
-        """Return the store's time, ms since the epoch. Requests: 1 HEAD a minute at most. Raises StorageError."""
+        """Return the store's time, ms since the epoch.
+
+        Requests: 1 HEAD a minute at most. Raises StorageError.
+        """
         known = self._time.estimate_ms()
         if known is None or self._asked is None or waited_ms(self._asked, self._clock.now()) >= FRESH_MS:
             try:

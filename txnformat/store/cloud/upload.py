@@ -1,7 +1,8 @@
 """Streamed uploads to a cloud: one conditional PUT while they are small, parts above that.
 
-Nothing is visible before the last request. That of an upload in parts has no condition, since obstore knows none for it: a HEAD before it says
-whether the name is taken. Names of data files are drawn at random and used once (docs/internals/spec.md), so nothing else ever makes an object of such a name.
+Nothing is visible before the last request. That of an upload in parts has no condition, since obstore knows
+none for it: a HEAD before it says whether the name is taken. Names of data files are drawn at random and used
+once (docs/internals/spec.md), so nothing else ever makes an object of such a name.
 """
 
 from __future__ import annotations

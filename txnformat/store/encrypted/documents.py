@@ -95,7 +95,10 @@ def plain_format(log_id: str) -> bytes:
 
 
 def decode_format(data: bytes) -> tuple[int, str, EncryptedFormat | None]:
-    """Return the format and the log's id that ``format.json`` says, and of an encrypted log all of it. Raises ValueError."""
+    """Return the format and the log's id that ``format.json`` says, and of an encrypted log all of it.
+
+    Raises ValueError.
+    """
     found = _PLAIN.decode(data)
     if found.format != ENCRYPTED_FORMAT:
         return found.format, found.log_id, None

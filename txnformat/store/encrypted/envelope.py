@@ -13,9 +13,11 @@ Layout of a chunk, integers big-endian::
     ciphertext          of CHUNK_BYTES; of the last chunk of 0 to CHUNK_BYTES
     tag         16
 
-Everything before the nonce is authenticated with the ciphertext. Each object has keys of its own, derived from a data key of the log, the log's id and the object's
-key: so the bytes of one object never open as another one, nor in another log. The nonce is made of what is encrypted, by a keyed hash: equal bytes of an object are
-encrypted equally, so that a request that is repeated stays the same request, and two nonces of an object are equal only if the bytes are.
+Everything before the nonce is authenticated with the ciphertext. Each object has keys of its own, derived
+from a data key of the log, the log's id and the object's key: so the bytes of one object never open as
+another one, nor in another log. The nonce is made of what is encrypted, by a keyed hash: equal bytes of an
+object are encrypted equally, so that a request that is repeated stays the same request, and two nonces of an
+object are equal only if the bytes are.
 """
 
 from __future__ import annotations
@@ -148,7 +150,10 @@ class ObjectCipher:
         return self.decrypt_from(data, 0, plain_size(len(data)))
 
     def decrypt_from(self, data: bytes, first: int, size: int) -> bytes:
-        """Return what the chunks from number ``first`` on hold, of an object of ``size`` plain bytes. Raises EnvelopeError."""
+        """Return what the chunks from number ``first`` on hold, of an object of ``size`` plain bytes.
+
+        Raises EnvelopeError.
+        """
         last = chunks_of(size) - 1
         parts: list[bytes] = []
         previous = _FIRST if first == 0 else None

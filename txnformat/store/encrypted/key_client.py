@@ -7,7 +7,8 @@ A key client is a class with one argument, a text, that both calls can be made o
         def wrap(self, key: bytes, context: str) -> tuple[str, bytes]: ...
         def unwrap(self, master_key: str, wrapped: bytes, context: str) -> bytes: ...
 
-The storage option ``key_client`` names it, as ``package.module:MyKeys``, and every process that opens the log imports it: executors of Spark, too. No data key is in the option.
+The storage option ``key_client`` names it, as ``package.module:MyKeys``, and every process that opens the log
+imports it: executors of Spark, too. No data key is in the option.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ FORMS = "write file:/path/keys.json, env:NAME of a variable, or package.module:C
 
 
 class KeyRefusedError(Exception):
-    """The key client does not have the master key, or may not use it, or the wrapped key is another one's. Its text may show: it holds no secret."""
+    """The key client does not have the master key, or may not use it, or the wrapped key is another one's.
+
+    Its text may show: it holds no secret.
+    """
 
 
 class KeyClient(Protocol):
@@ -49,8 +53,8 @@ class KeyClient(Protocol):
     def wrap(self, key: bytes, context: str) -> tuple[str, bytes]:
         """Return the name of the newest master key, and ``key`` wrapped by it.
 
-        ``context`` is no secret: it goes with the wrapped key, which opens with an equal context only (the encryption context of AWS, additional
-        authenticated data elsewhere).
+        ``context`` is no secret: it goes with the wrapped key, which opens with an equal context only (the
+        encryption context of AWS, additional authenticated data elsewhere).
         """
         ...
 

@@ -20,7 +20,8 @@ def make_client(source: KeySource) -> KeyClient:
         found = getattr(import_module(kind), rest)
     except Exception as error:  # noqa: BLE001  # whatever the module raises while it is imported
         raise _unusable(f"cannot be imported: {type(error).__name__}") from None
-    # A class only: the name of any function, with a text of the caller's choice, would be a way to run anything.
+    # A class only: the name of any function, with a text of the caller's choice, would be a way to run
+    # anything.
     if not isinstance(found, type) or not all(
         callable(getattr(found, name, None)) for name in ("wrap", "unwrap")
     ):

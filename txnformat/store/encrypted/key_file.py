@@ -1,6 +1,7 @@
 """The key client that is built in: master keys in a file or an environment variable, for tests and small installations.
 
-JSON: ``{"current": "2026-11", "keys": {"2026-11": "<32 bytes in base64>", "2025": "…"}}``. New data keys are wrapped by ``current``; the others open older ones.
+JSON: ``{"current": "2026-11", "keys": {"2026-11": "<32 bytes in base64>", "2025": "…"}}``. New data keys are
+wrapped by ``current``; the others open older ones.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """The data keys of an encrypted log, as they are stored: each wrapped by a master key of the key client.
 
-The first one is in ``format.json``, and so made in the same request as the log. Further ones are objects under ``_txnlog/keys/``, created if absent and never
-replaced: their names have a generation of the data key and the number of its wrapping. The newest generation encrypts; each opens what it has encrypted.
+The first one is in ``format.json``, and so made in the same request as the log. Further ones are objects
+under ``_txnlog/keys/``, created if absent and never replaced: their names have a generation of the data key
+and the number of its wrapping. The newest generation encrypts; each opens what it has encrypted.
 
-Such an object has a proof that only the first data key makes: right to create objects, and to wrap keys, is not enough to put a key into the ring.
+Such an object has a proof that only the first data key makes: right to create objects, and to wrap keys, is
+not enough to put a key into the ring.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ __all__ = ["KeyRing", "first_format", "missing_key", "read_ring"]
 
 
 WRAP_ROUNDS_MAX = 20
-"""How often the ring is listed anew until no data key needs another master key than the newest: others may add keys meanwhile."""
+"""How often the ring is listed anew until no data key needs another master key than the newest: others may
+add keys meanwhile."""
 
 
 class KeyRing:
@@ -55,7 +58,11 @@ class KeyRing:
 
     @property
     def current(self) -> DataKey:
-        """The key that encrypts. Raises StorageError of kind ``key-missing``, too, where the newest key that was seen is stored no more."""
+        """The key that encrypts.
+
+        Raises StorageError of kind ``key-missing``, too, where the newest key that was seen is stored no
+        more.
+        """
         newest = self._generation_max()
         if newest not in self._newest:
             raise missing_key(self._store.url, ring_key(newest, 0))
@@ -67,7 +74,10 @@ class KeyRing:
         return bool(self._keys)
 
     def at_hand(self, generation: int | None = None) -> DataKey | None:
-        """Return a data key, or the one that encrypts, if it is unwrapped already; None otherwise. Needs no lock: no request, no call of the key client."""
+        """Return a data key, or the one that encrypts, if it is unwrapped already; None otherwise.
+
+        Needs no lock: no request, no call of the key client.
+        """
         if generation is None:
             generation = self._generation_max()
             if generation not in self._newest:
@@ -87,7 +97,10 @@ class KeyRing:
         return generation in self._newest or generation in self._keys
 
     def key(self, generation: int) -> DataKey:
-        """Return a data key. Requests: 1 GET at the first call, none for the first generation under its first master key; 1 LIST and 1 GET more where the key was wrapped anew meanwhile.
+        """Return a data key.
+
+        Requests: 1 GET at the first call, none for the first generation under its first master key; 1 LIST
+        and 1 GET more where the key was wrapped anew meanwhile.
 
         Raises StorageError of kinds ``key-missing``, ``key-refused`` and ``key-client-failed``.
         """
@@ -165,7 +178,10 @@ class KeyRing:
         return generation
 
     def wrap_again(self) -> int:
-        """Wrap each data key by the newest master key, and return how many were; afterwards none needs an older one. Requests: 1 GET and 1 conditional PUT of each, and 1 LIST and 1 GET of each to look."""
+        """Wrap each data key by the newest master key, and return how many were; afterwards none needs an older one.
+
+        Requests: 1 GET and 1 conditional PUT of each, and 1 LIST and 1 GET of each to look.
+        """
         count, target = 0, ""
         for _ in range(WRAP_ROUNDS_MAX):
             due = [one for one in sorted(self._newest) if not target or self._master(one) != target]
@@ -272,7 +288,10 @@ def _record_of(key: DataKey, answer: object) -> WrappedRecord | None:
 
 
 def first_format(store: ObjectStore, client: KeyClient, log_id: str) -> bytes:
-    """Return ``format.json`` of a new encrypted log, with a new data key. Raises as the key client: ``key-refused``, ``key-client-failed``."""
+    """Return ``format.json`` of a new encrypted log, with a new data key.
+
+    Raises as the key client: ``key-refused``, ``key-client-failed``.
+    """
     record = _wrapped(store, client, _new_key(log_id, 1))
     return encode(EncryptedFormat(EncryptionRecord(CIPHER, record), ENCRYPTED_FORMAT, log_id))
 
@@ -301,7 +320,10 @@ def listed(store: ObjectStore) -> dict[int, int]:
 
 
 def encrypted_format(store: ObjectStore, data: bytes) -> EncryptedFormat:
-    """Return what ``format.json`` of an encrypted log says. Raises StorageError of kind ``log-not-encrypted`` about another one."""
+    """Return what ``format.json`` of an encrypted log says.
+
+    Raises StorageError of kind ``log-not-encrypted`` about another one.
+    """
     try:
         version, _, found = decode_format(data)
     except ValueError:

@@ -1,9 +1,11 @@
 """A store in front of another: what callers hand it is encrypted on its way, and opened on its way back.
 
-In the clear are the names of objects, their sizes (but for a constant for each 64 KiB) and times; ``format.json``, the key ring, and the objects that probe a store.
+In the clear are the names of objects, their sizes (but for a constant for each 64 KiB) and times;
+``format.json``, the key ring, and the objects that probe a store.
 
-An encrypted store raises nothing but StorageError about keys and damaged objects, as a store does: ``log-not-encrypted``, ``key-refused``, ``key-client-failed``,
-``key-missing``, and ``object-not-authentic`` about an object that was changed, moved or damaged after it was encrypted.
+An encrypted store raises nothing but StorageError about keys and damaged objects, as a store does:
+``log-not-encrypted``, ``key-refused``, ``key-client-failed``, ``key-missing``, and ``object-not-authentic``
+about an object that was changed, moved or damaged after it was encrypted.
 """
 
 from __future__ import annotations
@@ -90,7 +92,11 @@ class EncryptedStore(WrappedStore):
             return self._ring or self.read_keys_again()
 
     def read_keys_again(self) -> KeyRing:
-        """Read the key ring anew. The old one counts until that is done, and keys that it has unwrapped are kept. Requests: 1 GET, 1 LIST. Raises StorageError."""
+        """Read the key ring anew.
+
+        The old one counts until that is done, and keys that it has unwrapped are kept. Requests: 1 GET, 1
+        LIST. Raises StorageError.
+        """
         with self._lock:
             found, known = read_ring(self._inner, self._client), self._ring
             if found is None:
@@ -106,7 +112,9 @@ class EncryptedStore(WrappedStore):
             return found
 
     def rotate_key(self, *, master: bool) -> int:
-        """Make a new data key, or wrap all data keys by the newest master key (``master``). Returns how many were made or wrapped.
+        """Make a new data key, or wrap all data keys by the newest master key (``master``).
+
+        Returns how many were made or wrapped.
 
         Raises StorageError of kind ``key-ring-changed``: another process was faster.
         """
@@ -124,7 +132,10 @@ class EncryptedStore(WrappedStore):
         return ObjectCipher(self._current(), key)
 
     def _current(self) -> DataKey:
-        """Return the key that encrypts. A thread that finds it at hand does not wait for one that is calling the key client."""
+        """Return the key that encrypts.
+
+        A thread that finds it at hand does not wait for one that is calling the key client.
+        """
         ring = self._ring
         found = None if ring is None else ring.at_hand()
         if found is None:
@@ -133,7 +144,10 @@ class EncryptedStore(WrappedStore):
         return found
 
     def _key_of(self, key: str, generation: int, *, look: bool) -> DataKey:
-        """Return a data key; ``look`` reads the ring anew where it has none. A thread that finds the key at hand does not wait, either."""
+        """Return a data key; ``look`` reads the ring anew where it has none.
+
+        A thread that finds the key at hand does not wait, either.
+        """
         ring = self._ring
         found = None if ring is None else ring.at_hand(generation)
         if found is None:
@@ -205,7 +219,10 @@ class EncryptedStore(WrappedStore):
         return plain_format(found.log_id)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """See :meth:`ObjectStore.get_range`. Requests: 1 HEAD besides: call :func:`~txnformat.store.base.range_of` where the size is known."""
+        """See :meth:`ObjectStore.get_range`.
+
+        Requests: 1 HEAD besides: call :func:`~txnformat.store.base.range_of` where the size is known.
+        """
         if _is_clear(key):
             return super().get_range(key, start, length)
         found = super().head(key)
@@ -249,7 +266,10 @@ class EncryptedStore(WrappedStore):
         return result
 
     def _first_format(self, data: bytes) -> bytes:
-        """Return ``format.json`` of the log that is to be created. Requests: 1 LIST, and 1 GET if there are keys."""
+        """Return ``format.json`` of the log that is to be created.
+
+        Requests: 1 LIST, and 1 GET if there are keys.
+        """
         _, log_id, _ = decode_format(data)
         left = listed(self._inner)
         if left and super().get(FORMAT_KEY) is None:

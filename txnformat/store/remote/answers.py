@@ -1,7 +1,7 @@
 """The meanings that an answer of a remote store can have for a user, or its absence; how each client reads them is beside that client.
 
-A request was *refused* only if the answer proves that it was not applied and never will be. A timeout, a reset, 409,
-429 and 5xx prove nothing.
+A request was *refused* only if the answer proves that it was not applied and never will be. A timeout, a
+reset, 409, 429 and 5xx prove nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ __all__ = [
 
 
 class AnswerTooLargeError(Exception):
-    """The answer has more bytes than it may have (``most``, inclusive); reading ended there. ``got`` is what it says, if it does."""
+    """The answer has more bytes than it may have (``most``, inclusive); reading ended there.
+
+    ``got`` is what it says, if it does.
+    """
 
     def __init__(self, most: int, got: int | None, *, of_object: bool = False) -> None:
         self.most = most

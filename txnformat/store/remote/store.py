@@ -39,9 +39,9 @@ class Root(NamedTuple):
 class RemoteStore(ABC):
     """Objects below a prefix of a container.
 
-    ``location``: a URL. ``options``: storage options. ``clock``: the own time, against which the store's is measured. ``ids``: the
-    randomness of waiting times. Raises InvalidInputError (``invalid-location``, ``invalid-storage-option``). The
-    constructor does no IO.
+    ``location``: a URL. ``options``: storage options. ``clock``: the own time, against which the store's is
+    measured. ``ids``: the randomness of waiting times. Raises InvalidInputError (``invalid-location``,
+    ``invalid-storage-option``). The constructor does no IO.
     """
 
     def __init__(
@@ -122,7 +122,10 @@ class RemoteStore(ABC):
         self.clock.sleep(wait_ms / 1000 * (0.5 + self._ids.uniform() / 2))
 
     def _check_range(self, key: str, start: int, length: int) -> None:
-        """Refuse a range that lies outside the object; an empty one is not read, since HTTP has none. Requests: 1 HEAD."""
+        """Refuse a range that lies outside the object; an empty one is not read, since HTTP has none.
+
+        Requests: 1 HEAD.
+        """
         found = self.head(key)
         if found is None:
             raise NotFoundError("no such object", store=self.url, key=key)

@@ -15,9 +15,9 @@ __all__ = ["StoreTime"]
 class StoreTime:
     """Bounds of the store's clock against the own one.
 
-    A Date header names a second, and was written between sending and receiving. So every answer bounds the offset
-    between the clocks from both sides, and the bounds of many answers together are far narrower than a second.
-    An answer that contradicts them (a clock was set, or drifted) replaces them.
+    A Date header names a second, and was written between sending and receiving. So every answer bounds the
+    offset between the clocks from both sides, and the bounds of many answers together are far narrower than a
+    second. An answer that contradicts them (a clock was set, or drifted) replaces them.
 
     Counted on the clock that neither jumps nor stops in suspend; where there is none, on the wall clock.
     """

@@ -1,9 +1,9 @@
 """The connection of one process to S3: an s3fs file system whose client sends every request exactly once.
 
-s3fs knows where credentials come from, and runs the event loop; its own calls repeat requests, so ours go to its
-client directly. Four layers below would also repeat a request, and are told not to: s3fs's wrapper (not used),
-botocore's retries (one attempt), its redirector of regions, and aiohttp, which sends a PUT again when a kept connection
-breaks under it, and follows redirects (:mod:`txnformat.store.s3.session`).
+s3fs knows where credentials come from, and runs the event loop; its own calls repeat requests, so ours go to
+its client directly. Four layers below would also repeat a request, and are told not to: s3fs's wrapper (not
+used), botocore's retries (one attempt), its redirector of regions, and aiohttp, which sends a PUT again when
+a kept connection breaks under it, and follows redirects (:mod:`txnformat.store.s3.session`).
 
 A request has a deadline, and an answer a maximum, whatever the store sends and however slowly.
 
@@ -47,7 +47,8 @@ CLIENTS_MAX = 8
 """Clients kept per process: one for each set of options in use lately."""
 
 BYTES_PER_SECOND_MIN = 64 * 1024
-"""Slowest rate: on top of ``request_timeout_s`` a request gets a second for so many bytes, sent or received."""
+"""Slowest rate: on top of ``request_timeout_s`` a request gets a second for so many bytes, sent or received.
+"""
 
 _PARSING = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError)
 _AT_ONCE_BYTES = 1024 * 1024
@@ -77,8 +78,8 @@ class Connection:
     ) -> dict[str, Any]:
         """Send one request and return its answer; a body is read to its end (``Body`` is bytes), at most ``bytes_max`` bytes (inclusive).
 
-        It may take ``patience_s``, by default ``request_timeout_s``; what it sends and receives adds to them. Raises what botocore or aiohttp
-        raise; RedirectedError; AnswerTooLargeError; BadAnswerError.
+        It may take ``patience_s``, by default ``request_timeout_s``; what it sends and receives adds to them.
+        Raises what botocore or aiohttp raise; RedirectedError; AnswerTooLargeError; BadAnswerError.
         """
         try:
             return self.run(lambda: self.send(operation, arguments, bytes_max, patience_s))
@@ -132,7 +133,8 @@ class Connection:
                         getattr(getattr(client, "_request_signer", None), "_credentials", None)
                     )
                     guard_loggers()  # those that came with it
-                    # Told so, botocore's own redirector leaves answers alone: it would send the request again, to an
+                    # Told so, botocore's own redirector leaves answers alone: it would send the request
+                    # again, to an
                     # endpoint that the answer chose.
                     client.meta.events.register_last("before-call.s3", _no_redirector)
                     self._client = client

@@ -1,7 +1,7 @@
 """The meaning for a user of an answer of S3, or of its absence, and what it proves about the request.
 
-A request was *refused* only if the answer proves that it was not applied and never will be. A timeout, a reset, 409,
-429 and 5xx prove nothing.
+A request was *refused* only if the answer proves that it was not applied and never will be. A timeout, a
+reset, 409, 429 and 5xx prove nothing.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ _SILENT_HINT = (
 def failure_of(error: BaseException, doing: str, url: str, unproven: str | None = None) -> Failure:
     """Return what ``error``, raised by one request that was sent once, means.
 
-    ``doing``: the S3 operation. ``url``: what it was about. ``unproven``: the endpoint, if nothing there has ever answered
-    like S3; a mistake in its name is then the likely cause.
+    ``doing``: the S3 operation. ``url``: what it was about. ``unproven``: the endpoint, if nothing there has
+    ever answered like S3; a mistake in its name is then the likely cause.
     """
     failure = _failure_of(error, doing, url)
     said = failure.error
@@ -157,7 +157,8 @@ def _failure_of(error: BaseException, doing: str, url: str) -> Failure:
     if isinstance(error, exceptions.ClientError):
         return _answered(error, doing, url)
     if isinstance(error, WebPageError):
-        # A page in place of the answer to a request proves nothing if it is a success, or if S3 answered here before.
+        # A page in place of the answer to a request proves nothing if it is a success, or if S3 answered here
+        # before.
         return Failure(_error(_NOT_S3, doing, url, str(error), transient=True), error.status >= 400, True)
     if isinstance(error, RedirectedError):
         return _redirected(error, doing, url)
@@ -206,7 +207,8 @@ def _answered(error: exceptions.ClientError, doing: str, url: str) -> Failure:
     if "expired" in f"{code} {message}".lower() and status in (400, 401, 403):
         meaning = answers.EXPIRED
     cause = " ".join(part for part in (str(status), code, message) if part)
-    # A full store stays full, so no call waits for it; but a 507 may come when parts of an object have been written.
+    # A full store stays full, so no call waits for it; but a 507 may come when parts of an object have been
+    # written.
     transient = open_end and meaning is not answers.FULL
     return Failure(_error(meaning, doing, url, cause, transient=transient), not open_end, True, status, code)
 

@@ -1,7 +1,7 @@
 """Storage options of S3: a mapping of text to text, with the names that s3fs, deltalake and boto users know.
 
-Values never show: not in reprs, not in errors. Options that are absent come from where boto looks for them: the
-``AWS_*`` environment variables, ``~/.aws``, or the machine's role.
+Values never show: not in reprs, not in errors. Options that are absent come from where boto looks for them:
+the ``AWS_*`` environment variables, ``~/.aws``, or the machine's role.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ from txnformat.errors import StorageError
 __all__ = ["Patience"]
 
 REPEAT_MS = 2_000
-"""A call that begins so soon after the same one failed is its repeat: the pauses of those who repeat reads are shorter."""
+"""A call that begins so soon after the same one failed is its repeat: the pauses of those who repeat reads
+are shorter."""
 CALLS_MAX = 1_000
 """Failed calls that are remembered."""
 ATTEMPT_S_MIN = 1.0
@@ -19,7 +20,10 @@ ATTEMPT_S_MIN = 1.0
 
 
 class Patience:
-    """The one deadline of a call, which may go on for ``seconds``, ``request_timeout_s``. Safe for threads."""
+    """The one deadline of a call, which may go on for ``seconds``, ``request_timeout_s``.
+
+    Safe for threads.
+    """
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock

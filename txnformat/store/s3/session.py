@@ -1,7 +1,7 @@
 """HTTP sessions of the S3 client: one request, one host, and no answer without a bound.
 
-A redirect is never followed, for it may name any server: the request carries the object, the condition and the
-session token. Its answer becomes :class:`RedirectedError`, which says where it pointed.
+A redirect is never followed, for it may name any server: the request carries the object, the condition and
+the session token. Its answer becomes :class:`RedirectedError`, which says where it pointed.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ __all__ = [
 ]
 
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
-"""Bytes of an answer that is no object (inclusive): a listing of 1,000 keys, each as long as keys can be, has less."""
+"""Bytes of an answer that is no object (inclusive): a listing of 1,000 keys, each as long as keys can be, has
+less."""
 
 _TAGS_MAX = 100_000
-"""Most tags of an answer (inclusive), which bounds elements and depth; a listing of 1,000 keys has about 30,000."""
+"""Most tags of an answer (inclusive), which bounds elements and depth; a listing of 1,000 keys has about
+30,000."""
 
 _TEXT = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml([^>]*)\?>\s*)?(?:<(?:[A-Za-z0-9_-]+:)?([A-Za-z0-9_]+)[\s/>])?"
@@ -53,7 +55,8 @@ _AWS_REGIONAL = re.compile(
 class RedirectedError(Exception):
     """The store answered a request to ``asked`` with a redirect, 300 to 399: the request went no further.
 
-    ``location`` is what the answer named, text of any origin: only ``host`` may be shown. ``region`` is the one that it named. Empty without them.
+    ``location`` is what the answer named, text of any origin: only ``host`` may be shown. ``region`` is the
+    one that it named. Empty without them.
     """
 
     def __init__(self, status: int, asked: str, location: str, region: str) -> None:
@@ -75,7 +78,10 @@ class BadAnswerError(Exception):
 
 
 class WebPageError(Exception):
-    """The answer is a page for people, which no S3 sends: another server, a portal or a proxy. ``status`` is its HTTP status."""
+    """The answer is a page for people, which no S3 sends: another server, a portal or a proxy.
+
+    ``status`` is its HTTP status.
+    """
 
     def __init__(self, status: int) -> None:
         self.status = status
@@ -147,7 +153,10 @@ class OnceSession(AIOHTTPSession):  # type: ignore[misc]  # untyped
 
 
 def _is_web_page(answer: Any) -> bool:
-    """Return whether an answer is another server's. Statuses that gateways in front of S3 give mean what they say."""
+    """Return whether an answer is another server's.
+
+    Statuses that gateways in front of S3 give mean what they say.
+    """
     return (
         answer.status < 500
         and answer.status not in (401, 403, 408, 409, 412, 429)
@@ -159,8 +168,8 @@ def _is_web_page(answer: Any) -> bool:
 def xml_problem(body: bytes, root: str | None = None) -> str | None:
     """Return why a parser must not get ``body``; None if it may.
 
-    Entities grow, and every element takes memory: a parser makes much more of a body than its bytes. ``root`` is the name that the root element
-    must have; an ``Error`` may always come in its place.
+    Entities grow, and every element takes memory: a parser makes much more of a body than its bytes. ``root``
+    is the name that the root element must have; an ``Error`` may always come in its place.
     """
     head = _TEXT.match(body)
     encoding = _ENCODING.search(head[1]) if head and head[1] else None
@@ -228,8 +237,8 @@ def _netloc(url: str) -> str:
 def regional_endpoint(redirected: RedirectedError) -> tuple[str, str] | None:
     """Return the endpoint of AWS and the region that an AWS 307 names; None for everything else.
 
-    Both hosts must be of AWS, and of the same partition; the endpoint keeps the scheme of the request and has no more
-    of the location than the region's name.
+    Both hosts must be of AWS, and of the same partition; the endpoint keeps the scheme of the request and has
+    no more of the location than the region's name.
     """
     asked = urlsplit(redirected.asked)
     own = _AWS.fullmatch(asked.hostname or "")

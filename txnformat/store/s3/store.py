@@ -1,8 +1,8 @@
 """An object store in an S3 bucket: AWS, and every store that speaks S3 with atomic ``If-None-Match: *``.
 
-``create`` is one PutObject with the condition, sent once: the outcome that it reports is the outcome of that request,
-never of a repeat that met its own success (:mod:`txnformat.protocol.slot` reads the slot back and decides). Reads, listings,
-deletions and plain PUTs may be repeated without harm, and are, for a while.
+``create`` is one PutObject with the condition, sent once: the outcome that it reports is the outcome of that
+request, never of a repeat that met its own success (:mod:`txnformat.protocol.slot` reads the slot back and
+decides). Reads, listings, deletions and plain PUTs may be repeated without harm, and are, for a while.
 
 See the specification, section "Stores".
 """
@@ -38,12 +38,14 @@ ATTEMPTS_MAX = 6
 """Most attempts of a request that may be repeated, and of connecting for one that may not."""
 
 CONTACT_MS = 4_000
-"""How long to go on trying to reach an endpoint that never answered; from then on each request has one attempt."""
+"""How long to go on trying to reach an endpoint that never answered; from then on each request has one
+attempt."""
 
 EMPTY_PAGES_MAX = 1_000
 """Pages of a listing that may follow each other without a key: S3 passes over deleted versions so."""
 LISTED_EACH_MAX = 1_000_000_000
-"""Keys of a listing that is taken answer by answer: a store whose listing does not end must not fill the disk."""
+"""Keys of a listing that is taken answer by answer: a store whose listing does not end must not fill the
+disk."""
 KEY_BYTES_MAX = 1_024
 """Longest listed key (inclusive): S3's limit."""
 
@@ -85,7 +87,10 @@ class S3Store(RemoteStore):
         return self.options.endpoint_url or own_endpoint(os.environ) or "AWS"
 
     def store_time_ms(self) -> int:
-        """Return the store's time, ms since the epoch, by its Date headers. Requests: 1 HEAD if none came yet."""
+        """Return the store's time, ms since the epoch, by its Date headers.
+
+        Requests: 1 HEAD if none came yet.
+        """
         if self._time.estimate_ms() is None:
             self.head("_txnlog/format.json")
         return self._time.known_ms(self.url)
@@ -163,7 +168,10 @@ class S3Store(RemoteStore):
         return S3Writer(self, key, self._ids.new())
 
     def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
-        """Return the objects under ``prefix`` after ``start_after`` (exclusive). Requests: 1 per 1,000 keys."""
+        """Return the objects under ``prefix`` after ``start_after`` (exclusive).
+
+        Requests: 1 per 1,000 keys.
+        """
         found = [info for page in self._pages(prefix, start_after, LISTED_KEYS_MAX) for info in page]
         # Directory buckets of S3 Express are in no order, and ignore where to start.
         found.sort(key=lambda info: info.key.encode())
@@ -172,7 +180,10 @@ class S3Store(RemoteStore):
         return found
 
     def list_each(self, prefix: str, take: Callable[[ObjectInfo], object]) -> None:
-        """Call ``take`` with the objects under ``prefix``, in the order of the store; one answer is held at a time. Requests: 1 per 1,000 keys."""
+        """Call ``take`` with the objects under ``prefix``, in the order of the store; one answer is held at a time.
+
+        Requests: 1 per 1,000 keys.
+        """
         for page in self._pages(prefix, None, LISTED_EACH_MAX):
             for info in page:
                 take(info)
@@ -215,7 +226,10 @@ class S3Store(RemoteStore):
             self._check_missing(error)
 
     def unfinished_uploads(self, before_ms: int) -> Sequence[UnfinishedUpload]:
-        """Return the multipart uploads under the prefix that were initiated before a time. Requests: 1 per 1,000."""
+        """Return the multipart uploads under the prefix that were initiated before a time.
+
+        Requests: 1 per 1,000.
+        """
         arguments: dict[str, Any] = {"Prefix": self._full("")}
         found: list[UnfinishedUpload] = []
         while True:
@@ -235,7 +249,10 @@ class S3Store(RemoteStore):
             arguments |= markers
 
     def keeps_versions(self) -> bool:
-        """Return whether the bucket keeps old versions, also when it only did so once: those are still there. Requests: 1."""
+        """Return whether the bucket keeps old versions, also when it only did so once: those are still there.
+
+        Requests: 1.
+        """
         try:
             answer = self.request("get_bucket_versioning", None)
         except RequestFailedError as error:
@@ -285,7 +302,8 @@ class S3Store(RemoteStore):
                 elif self._is_reached is None:
                     was_last |= waited_ms(begun, self.clock.now()) >= CONTACT_MS
                     self._is_reached = False if was_last else None
-                # Callers repeat reads, too: where nothing ever answered, their attempts would multiply with these.
+                # Callers repeat reads, too: where nothing ever answered, their attempts would multiply with
+                # these.
                 was_last |= self._is_reached is False
                 # A store that answers too slowly gets no more time by being asked again.
                 was_last |= self._patience.is_over(begun)
@@ -328,7 +346,8 @@ class S3Store(RemoteStore):
             self._learn(sent, answer)
             self._has_answered = True
             return answer
-        # Raised out here, without the library's error as its context: a store may have put headers into that one's text.
+        # Raised out here, without the library's error as its context: a store may have put headers into that
+        # one's text.
         raise RequestFailedError(failure)
 
     def _learn(self, sent: Any, answer: Any) -> None:

@@ -1,7 +1,7 @@
 """Streamed uploads to S3: one conditional PUT while they are small, a multipart upload above that.
 
-Parts go up in the background, a few at a time. Nothing is visible before the last request, and that one carries the
-condition too, so an upload never replaces an object.
+Parts go up in the background, a few at a time. Nothing is visible before the last request, and that one
+carries the condition too, so an upload never replaces an object.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ def checksum(data: bytes) -> str:
 
 
 class S3Writer(PartedWriter["S3Store"]):
-    """One upload. Dropped without ``close`` or ``abort`` it may leave parts: see the bucket rule in docs/storage.md."""
+    """One upload.
+
+    Dropped without ``close`` or ``abort`` it may leave parts: see the bucket rule in docs/storage.md.
+    """
 
     def __init__(self, store: S3Store, key: str, upload_id: str) -> None:
         super().__init__(store, key)

@@ -1,7 +1,7 @@
 """The judge of subscriptions in a simulated history: who has acknowledged each single record, and what was made of it.
 
-Kept by the rules of the specification alone, offset by offset: an offset is free, pending in one transaction, or
-acknowledged by one caller for good. Nothing here knows of marks or ranges.
+Kept by the rules of the specification alone, offset by offset: an offset is free, pending in one transaction,
+or acknowledged by one caller for good. Nothing here knows of marks or ranges.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class AckLedger:
     Parameters
     ----------
     outcome_of : callable
-        Returns what became of the data with a digest: ``plain``, ``open``, ``commit`` or ``abort``; None: not there.
+        Returns what became of the data with a digest: ``plain``, ``open``, ``commit`` or ``abort``; None: not
+        there.
     stable : callable
         Returns a partition's last stable offset and its log end, at this moment of an entry.
     hits : Counter

@@ -29,7 +29,8 @@ class Data:
     base: int | None
     """First offset; None while staged, and for good when that was aborted."""
     outcome: str
-    """``plain``, ``open``, ``commit`` or ``abort``; ``gone``: it was open in a prepared transaction when its topic was deleted."""
+    """``plain``, ``open``, ``commit`` or ``abort``; ``gone``: it was open in a prepared transaction when its
+    topic was deleted."""
     commit_entry: int = -1
     given_up: bool = False
     """An operator took it from a prepared transaction."""

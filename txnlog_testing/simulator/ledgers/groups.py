@@ -1,8 +1,8 @@
 """The judge of consumer groups in a simulated history: members, positions, and what was made of the input below them.
 
-Kept by the rules of the specification alone, from the operations of the entries as they land: the list of the commit
-operations of each group, in log order, with what became of each. The position of a key is that of the last of them
-that came into force, and everything else follows.
+Kept by the rules of the specification alone, from the operations of the entries as they land: the list of the
+commit operations of each group, in log order, with what became of each. The position of a key is that of the
+last of them that came into force, and everything else follows.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class GroupLedger:
     Parameters
     ----------
     outcome_of : callable
-        Returns what became of the data with a digest: ``plain``, ``open``, ``commit`` or ``abort``; None: not there.
+        Returns what became of the data with a digest: ``plain``, ``open``, ``commit`` or ``abort``; None: not
+        there.
     stable : callable
         Returns a partition's last stable offset and its log end, at this moment of an entry.
     hits : Counter

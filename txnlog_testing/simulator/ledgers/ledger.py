@@ -1,7 +1,7 @@
 """The judge of records in a simulated history: where each one is, who may see it, and who ended its transaction.
 
-Kept by the rules of the specification alone, from the operations of the entries as they land: nothing here is taken from
-the fold, and everything is compared with it.
+Kept by the rules of the specification alone, from the operations of the entries as they land: nothing here is
+taken from the fold, and everything is compared with it.
 """
 
 from __future__ import annotations
@@ -78,14 +78,16 @@ class Ledger(EndJudge, VisibleJudge):
         self._ends: dict[TopicPartition, int] = {}
         self._stable: dict[TopicPartition, int] = {}
         self._ended: dict[TopicPartition, list[tuple[int, str, int]]] = {}
-        """For each partition the ended transactions, in the order of their markers: (first offset, outcome, marker)."""
+        """For each partition the ended transactions, in the order of their markers: (first offset, outcome,
+        marker)."""
         self._landed_ms: list[int] = []
         self._begins_embedding = False
         """True time at which each entry landed."""
         self._timeouts: dict[int, tuple[int, int]] = {}
         """Timeouts by producer id: of transactions with offsets, and of those that stage."""
         self._timed: dict[Transaction, tuple[int, int, bool]] = {}
-        """The entry from which an open transaction's time counts, its log time, and whether the transaction stages."""
+        """The entry from which an open transaction's time counts, its log time, and whether the transaction
+        stages."""
         self._prepared: set[Transaction] = set()
         self._intents: dict[str, Intent] = {}
         self._used_ms: dict[str | int, int] = {}
@@ -99,7 +101,8 @@ class Ledger(EndJudge, VisibleJudge):
         self._compacted: set[tuple[TopicPartition, int]] = set()
         self._acknowledged: dict[Transaction, set[str]] = {}
         self.decisions: dict[Transaction, Outcome] = {}
-        """The outcomes on which the decider of prepared transactions has settled; kept elsewhere, they survive crashes."""
+        """The outcomes on which the decider of prepared transactions has settled; kept elsewhere, they
+        survive crashes."""
 
     # The answers to callers.
 

@@ -68,7 +68,8 @@ class RemovalLedger:
     ) -> None:
         """Judge what a trim does to a partition.
 
-        ``committed``: first offset, end (exclusive) and commit entry of what is committed there; ``stable``: its last stable offset. ``is_exact``: each segment tells the entry of each batch.
+        ``committed``: first offset, end (exclusive) and commit entry of what is committed there; ``stable``:
+        its last stable offset. ``is_exact``: each segment tells the entry of each batch.
         """
         key = TopicPartition(op.topic_id, part.partition)
         start = self.start(key)

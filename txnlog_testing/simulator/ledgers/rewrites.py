@@ -1,10 +1,14 @@
 """The judge of records that go one by one in a simulated history: those of keys that have later ones, and erased ones.
 
-Kept by the rules of the specification alone, from the operations of the entries and from the bytes of the files that they name:
+Kept by the rules of the specification alone, from the operations of the entries and from the bytes of the
+files that they name:
 
-* a ``replace`` brings back nothing that was gone, and takes nothing away but what key compaction or an erasure may take;
-* key compaction takes a record only if a later one of its key stays, or it is a tombstone that was there for long enough, with all before it of its key gone;
-* an erasure takes only what its condition matches; when its certificate lands, no object of the topic has any of what it covers;
+* a ``replace`` brings back nothing that was gone, and takes nothing away but what key compaction or an
+  erasure may take;
+* key compaction takes a record only if a later one of its key stays, or it is a tombstone that was there for
+  long enough, with all before it of its key gone;
+* an erasure takes only what its condition matches; when its certificate lands, no object of the topic has any
+  of what it covers;
 * the operation says of which entries it has taken records, so that older versions are refused.
 """
 
@@ -384,7 +388,10 @@ class RewriteLedger:
     def check_version(
         self, key: TopicPartition, entry: int, shown: dict[int, int], gone: dict[int, str]
     ) -> None:
-        """Judge what a reader of a version was shown of a partition: numbers by offset. ``gone``: what was gone when it began."""
+        """Judge what a reader of a version was shown of a partition: numbers by offset.
+
+        ``gone``: what was gone when it began.
+        """
         everything = self._committed(key)
         committed = {offset: known for offset, known in everything.items() if known.commit_entry <= entry}
         for offset, name in shown.items():

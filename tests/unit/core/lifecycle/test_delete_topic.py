@@ -370,7 +370,8 @@ def test_versions_of_the_topic_go_with_it() -> None:
 
 
 def test_a_version_beside_another_names_the_topics_of_its_content() -> None:
-    """An entry with 3,000 topics has as many versions beside; each that named all of them would make it too large."""
+    """An entry with 3,000 topics has as many versions beside; each that named all of them would make it too
+    large."""
     content = Content((TopicContent(ORDERS.topic_id, 1, "0" * 32),))
     own = replace(version(7, "orders/nightly", "spark-batch"), content=content)
     none = replace(version(7, "audit/nightly", "spark-batch"), content=Content(()))

@@ -1,4 +1,5 @@
-"""Erasures in the state: the request, what is rewritten, the certificate; every rule, in the decision and in the fold."""
+"""Erasures in the state: the request, what is rewritten, the certificate; every rule, in the decision and in
+the fold."""
 
 from __future__ import annotations
 

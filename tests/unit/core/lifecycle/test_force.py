@@ -1,4 +1,5 @@
-"""A removal by force: open transactions in its way are aborted, prepared ones lose what they have in the partition when they are named."""
+"""A removal by force: open transactions in its way are aborted, prepared ones lose what they have in the
+partition when they are named."""
 
 from __future__ import annotations
 

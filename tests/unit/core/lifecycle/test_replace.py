@@ -1,4 +1,5 @@
-"""Listed segments get compacted ones in their place: every rule of the operation, in the decision and in the fold."""
+"""Listed segments get compacted ones in their place: every rule of the operation, in the decision and in the
+fold."""
 
 from __future__ import annotations
 

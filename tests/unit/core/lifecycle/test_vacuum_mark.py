@@ -1,4 +1,5 @@
-"""Below the floor of the vacuum's mark no operation names an object: neither a decision nor the fold allows it."""
+"""Below the floor of the vacuum's mark no operation names an object: neither a decision nor the fold allows
+it."""
 
 from __future__ import annotations
 

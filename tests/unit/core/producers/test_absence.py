@@ -55,7 +55,8 @@ def refused(verdict: Verdict) -> type[Exception]:
 
 
 def test_an_idempotent_append_is_decided_by_its_sequences() -> None:
-    """New numbers: it is not there, and goes in. Known numbers: it is there. Both however long ago it was sent."""
+    """New numbers: it is not there, and goes in. Known numbers: it is there. Both however long ago it was
+    sent."""
     log, producer = idempotent()
     first = Write(producer, rows(0))
     assert isinstance(long_after(log, first), Included)
@@ -84,7 +85,8 @@ def test_an_append_that_is_older_than_the_remembered_ones_is_not_decided() -> No
 
 
 def test_one_partition_that_lacks_an_append_decides_for_all() -> None:
-    """An intent is applied whole: if one of its partitions does not know it, none does because of it. So it is refused, not unknown."""
+    """An intent is applied whole: if one of its partitions does not know it, none does because of it. So it
+    is refused, not unknown."""
     log, producer = idempotent()
     log.commit(Write(producer, rows(0)))
     verdict = long_after(log, Write(producer, rows(0, 2, "rows", 0, 1)))

@@ -86,7 +86,8 @@ def written(ref: ProducerRef | None, sequence: int, count: int, content: str) ->
 
 
 def history() -> LogState:
-    """Offsets: 0-3 etl, 4-5 other, 6 abort of etl, 7-9 plain, 10-11 other, 12 commit of other, 13-14 etl (open)."""
+    """Offsets: 0-3 etl, 4-5 other, 6 abort of etl, 7-9 plain, 10-11 other, 12 commit of other, 13-14 etl
+    (open)."""
     state = LogState("0a8b4b7e-46a4-4d0f-9c3b-3f3e1f0f5a11", entry_sha256=sha256_hex(b"format"))
     for action in (
         ORDERS,
@@ -415,7 +416,8 @@ def test_a_seal_made_from_a_newer_view_waits_for_it() -> None:
 
 
 def test_a_committed_transaction_over_the_seam_may_have_held_back_the_lso_of_an_abort() -> None:
-    """Its first offset is sealed, so what is left does not say what the abort index entry's last stable offset was."""
+    """Its first offset is sealed, so what is left does not say what the abort index entry's last stable
+    offset was."""
     state = LogState("0a8b4b7e-46a4-4d0f-9c3b-3f3e1f0f5a11", entry_sha256=sha256_hex(b"format"))
     third = ProducerRef(2, 0, "third")
     actions: list[Action] = [

@@ -1,4 +1,5 @@
-"""Seals that are in one entry leave what seals in entries of their own leave; and the tables of rows that they cut."""
+"""Seals that are in one entry leave what seals in entries of their own leave; and the tables of rows that
+they cut."""
 
 from __future__ import annotations
 

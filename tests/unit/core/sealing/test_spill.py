@@ -1,4 +1,5 @@
-"""Spilling: what it takes, what it leaves, the bytes of its object, and every spill and seal that does not fit."""
+"""Spilling: what it takes, what it leaves, the bytes of its object, and every spill and seal that does not
+fit."""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ def written(ref: ProducerRef | None, sequence: int, count: int, content: str) ->
 
 
 def history() -> LogState:
-    """Offsets: 0-1 plain, 2-3 held (open), 4-6 quick, 7 abort of quick, 8-9 late (open), 10 plain, 11-12 quick, 13 commit of quick."""
+    """Offsets: 0-1 plain, 2-3 held (open), 4-6 quick, 7 abort of quick, 8-9 late (open), 10 plain, 11-12
+    quick, 13 commit of quick."""
     state = LogState(UUID, entry_sha256=sha256_hex(b"format"))
     actions: tuple[Action, ...] = (
         EnableFeatures((LIFECYCLE,)),
@@ -229,7 +231,8 @@ def test_two_writers_cannot_spill_the_same_offsets() -> None:
 
 
 def test_what_can_be_sealed_is_not_spilled() -> None:
-    """Between the object and its entry the transaction ends: the offsets are below the last stable offset, and the seal takes them."""
+    """Between the object and its entry the transaction ends: the offsets are below the last stable offset,
+    and the seal takes them."""
     ended = step(BEFORE, Write(HELD, end=Outcome.COMMIT))
     assert ended.partition(KEY).last_stable_offset == 8
     assert rejected(ended, SpillExtents(SPILL)).kind == "spill-superseded"

@@ -92,7 +92,8 @@ INVALID: list[Operation] = [
     "operation", INVALID, ids=[f"{type(op).__name__}-{i}" for i, op in enumerate(INVALID)]
 )
 def test_an_operation_that_breaks_a_rule_is_corrupt(operation: Operation) -> None:
-    """[0, 2) and 5 are acknowledged, 6 is pending in ``etl``, everything below 4 in ``cumulative``, 10 in ``prepared``."""
+    """[0, 2) and 5 are acknowledged, 6 is pending in ``etl``, everything below 4 in ``cumulative``, 10 in
+    ``prepared``."""
     log, (etl, cumulative, prepared) = subscribed("etl", "cumulative", "prepared")
     log.commit(now(below(2), some(*each(5))))
     log.commit(within(etl, some(*each(6))))

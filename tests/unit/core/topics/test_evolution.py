@@ -163,7 +163,8 @@ def test_a_change_of_no_topic_is_refused() -> None:
 
 
 def test_a_stale_append_is_refused_unless_the_log_has_it_already() -> None:
-    """A producer that repeats a landed append must learn that it landed: else the records would be sent twice."""
+    """A producer that repeats a landed append must learn that it landed: else the records would be sent
+    twice."""
     producer = ProducerRef(0, 0)
     append = make_append(TOPIC, {0: (0, 3), 1: (0, 2)}, content="first")
     landed = Write(producer, (append,))

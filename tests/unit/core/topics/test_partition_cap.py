@@ -1,4 +1,5 @@
-"""The topics of a log have at most 200,000 partitions together: decisions refuse more, the fold and snapshots call it corrupt."""
+"""The topics of a log have at most 200,000 partitions together: decisions refuse more, the fold and snapshots
+call it corrupt."""
 
 from __future__ import annotations
 

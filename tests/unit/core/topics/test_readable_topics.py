@@ -46,7 +46,8 @@ def can_be_read(type_: pa.DataType) -> bool:
 
 
 IS_LIMITED = int(pa.__version__.partition(".")[0]) >= 26
-"""Whether pyarrow refuses what is deeper; earlier versions read more levels than the topics of a log may have."""
+"""Whether pyarrow refuses what is deeper; earlier versions read more levels than the topics of a log may
+have."""
 
 
 def is_accepted(type_: pa.DataType) -> bool:

@@ -1,4 +1,5 @@
-"""Columns that are renamed and dropped: what may be, what becomes of it in the fold, in snapshots and in sums of rows, and which column of a file is which."""
+"""Columns that are renamed and dropped: what may be, what becomes of it in the fold, in snapshots and in sums
+of rows, and which column of a file is which."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The deferred buffer in the core: stages give no offsets, the commit gives all of them, an abort leaves nothing."""
+"""The deferred buffer in the core: stages give no offsets, the commit gives all of them, an abort leaves
+nothing."""
 
 from __future__ import annotations
 

@@ -249,7 +249,8 @@ def test_an_abort_whose_answer_is_lost_is_said_to_be_done() -> None:
 
 
 def test_aborts_that_race_with_producers_never_touch_what_was_acknowledged() -> None:
-    """Producers commit one transaction after the other while operators abort whatever is open under their ids."""
+    """Producers commit one transaction after the other while operators abort whatever is open under their
+    ids."""
     store = MemoryStore()
     TxnLog.create(store).create_topic("t", pa.schema([("n", pa.int64())]))
     committed: list[int] = []

@@ -1,4 +1,5 @@
-"""Transactions that others end: timeouts by the store's time or by watching, operators, prepared transactions."""
+"""Transactions that others end: timeouts by the store's time or by watching, operators, prepared
+transactions."""
 
 from __future__ import annotations
 

@@ -124,7 +124,8 @@ def test_nothing_is_divided_into_nothing() -> None:
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[list[PartitionPlan], dict[int, FileRecord]]:
-    """Plans in which files have batches of several partitions, and some batches are not read, cut or not there."""
+    """Plans in which files have batches of several partitions, and some batches are not read, cut or not
+    there."""
     partitions, count = draw(st.integers(1, 3)), draw(st.integers(1, 6))
     offsets = [draw(st.integers(0, 5)) for _ in range(partitions)]
     rows: dict[int, list[tuple[int, int, int, int]]] = {number: [] for number in range(partitions)}

@@ -1,4 +1,5 @@
-"""The reader of the rest, without Spark: ranges of offsets and nothing beside them, what it asks of the store, outcomes that came later."""
+"""The reader of the rest, without Spark: ranges of offsets and nothing beside them, what it asks of the
+store, outcomes that came later."""
 
 from __future__ import annotations
 
@@ -96,7 +97,8 @@ def test_an_outcome_after_the_entry_of_the_read_is_not_told() -> None:
     [(65_536, False, 0), (65_536, True, 2), (0, False, 10), (0, True, 11)],
 )
 def test_requests(embed_bytes: int, is_sealed: bool, gets: int) -> None:
-    """None to follow the log, which has just been followed, and none for rows in entries that it has kept; 1 for a sidecar that was not read yet."""
+    """None to follow the log, which has just been followed, and none for rows in entries that it has kept; 1
+    for a sidecar that was not read yet."""
     store = CountingStore(MemoryStore())
     log = TxnLog.create(store)
     log.create_topic("t", NUMBERS)
