@@ -138,7 +138,7 @@ def test_the_age_needs_the_feature_and_at_least_a_week() -> None:
     both, old = ("base-1", LIFECYCLE), ("base-1",)
     for reader, age_ms in ((both, WEEK_MS - 1), (old, WEEK_MS), (old, -1)):
         op = Upgrade(reader, both, both, truncate_older_than_ms=age_ms)
-        with pytest.raises(CorruptDataError, match="entries go that are too young, or lacks"):
+        with pytest.raises(CorruptDataError, match="deletes entries younger than allowed, or lacks"):
             apply_operation(state, op, At(state.entry + 1, 2**40))
 
 
