@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 # Before numpy comes: its threads for linear algebra spin while they wait, in every Python that a test starts.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -130,6 +131,15 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     cache = getattr(session.config, "cache", None)
     if cache is not None and not hasattr(session.config, "workerinput"):
         cache.set("txnlog/exitstatus", int(exitstatus))
+
+
+@pytest.fixture
+def frozen_garbage() -> Iterator[None]:
+    """Keep objects of earlier tests out of the collections of forked children: native clients (gRPC, Kafka) end a child that collects them."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 class SparkTogether(LoadScopeScheduling):

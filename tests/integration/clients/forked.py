@@ -30,7 +30,8 @@ def in_child(action: Callable[[], object]) -> int:
 
 def finish(child: int) -> None:
     """Wait for a child; what it did must have gone well."""
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code == 0, code
 
 
 def do_in_child(action: Callable[[], object]) -> None:

@@ -38,7 +38,10 @@ from txnlog_testing.stores.s3_server import moto_server
 from writers import producer_ids
 from writers.bulk import BulkAppend
 
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+pytestmark = [
+    pytest.mark.usefixtures("frozen_garbage"),
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
+]
 
 NUMBERS = pa.schema([("n", pa.int64())])
 FORKS = rounds(3, 16)

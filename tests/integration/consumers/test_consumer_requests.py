@@ -379,6 +379,7 @@ def test_a_second_thread_is_refused_and_harms_nothing() -> None:
     assert drained(consumer) == [1], "one after the other they may"
 
 
+@pytest.mark.usefixtures("frozen_garbage")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_child_is_refused_and_can_close(tmp_path: Path) -> None:
     log = TxnLog.create(tmp_path / "log")
