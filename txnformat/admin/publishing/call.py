@@ -411,20 +411,11 @@ def _sources(
                 yield Source(key, run)
 
 
-_UPGRADE = "txnlog upgrade, which allows files to be rewritten"
-_COMPACTIONS = "the end of other processes' compactions"
-_TO_DO = {
-    _UPGRADE: f"run {_UPGRADE}, then publish again",
-    _COMPACTIONS: "publish again when the other processes' compactions are done",
-}
-"""Hints by what a later entry waits for; others are told to publish after it."""
-
-
 def _held_back(first: HeldBack, possible: int, why: str) -> ConflictError:
     return ConflictError(
         f"no entry can be published now ({first.reason}), and no older one either ({why})",
         kind="view-held-back",
-        hint=f"{_TO_DO.get(first.waits_for, f'publish again after {first.waits_for}')}; no table was changed",
+        hint=f"publish again after {first.waits_for}; no table was changed",
         topic=first.topic,
         file=first.file,
         possible=possible,
@@ -435,11 +426,11 @@ def _held(state: LogState, shown: ShownTopic, key: str, reason: str) -> HeldBack
     """Return why a file holds later entries back."""
     file = shown.files[key]
     if LIFECYCLE not in state.features.reader and file.is_sealed:
-        waits_for = _UPGRADE
+        waits_for = "txnlog upgrade, which allows files to be rewritten"
     elif file.is_sealed and shown.compacted_only:
         waits_for = "a compaction of the topic: txnlog compact, or txnlog maintain all"
     elif file.is_sealed:
-        waits_for = _COMPACTIONS
+        waits_for = "the end of other processes' compactions"
     else:
         waits_for = f"the end of {_oldest_open(state, shown.topic)}"
     return HeldBack(shown.topic.name, key, reason, waits_for)
