@@ -8,12 +8,10 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from txnformat.consumers.group_offsets import OffsetSource
 from txnformat.consumers.record_ids import Records
-from txnformat.core.groups.decide import commit_offsets
 from txnformat.core.groups.operations import OffsetCommit, PositionCommit
 from txnformat.core.intents import Acks, GroupOffsets, ProducerRef
+from txnformat.core.preview import preview_acks, preview_offsets
 from txnformat.core.state import LogState
-from txnformat.core.subscriptions.decide import acknowledge
-from txnformat.core.transactions.state import TransactionalIdState
 from txnformat.errors import AckConflictError, OffsetOutOfRangeError, TxnLogError
 from txnformat.log import TxnLog
 from txnformat.persistent import replace
@@ -129,24 +127,20 @@ def check_offsets(log: TxnLog, producer: ProducerRef, offsets: GroupOffsets) -> 
 
     Requests: none; before it raises 1 GET, and what it takes to end transactions whose time is over.
     """
-    _check(log, producer, lambda state, owner: commit_offsets(state, offsets, producer, owner))
+    _check(log, lambda state: preview_offsets(state, producer, offsets))
 
 
 def check_acks(log: TxnLog, producer: ProducerRef, acks: tuple[Acks, ...]) -> None:
     """Raise what a commit of acknowledgements would raise now; requests as of :func:`check_offsets`."""
-    _check(log, producer, lambda state, owner: acknowledge(state, acks, producer, owner))
+    _check(log, lambda state: preview_acks(state, producer, acks))
 
 
-def _check(
-    log: TxnLog, producer: ProducerRef, check: Callable[[LogState, TransactionalIdState | None], object]
-) -> None:
-    name, state = producer.transactional_id or "", log.state
+def _check(log: TxnLog, check: Callable[[LogState], None]) -> None:
     try:
-        check(state, state.transactional_ids.get(name))
+        check(log.state)
     except TxnLogError:
         # A dead instance may be the reason, and nothing else might ever end its transaction.
-        state = log.transactions.end_expired_if_permitted()
-        check(state, state.transactional_ids.get(name))
+        check(log.transactions.end_expired_if_permitted())
 
 
 def _tell(told: Callable[..., None], *news: object, **more: object) -> None:

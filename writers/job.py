@@ -18,10 +18,9 @@ from typing import NamedTuple
 
 from txnformat.core.intents import AppRef, CommitResult, ProducerRef, Write
 from txnformat.core.operations import DEFERRED_TIMEOUT_MS
-from txnformat.core.state import LogState
-from txnformat.core.transactions.decide import check_identity
-from txnformat.core.transactions.state import TransactionalIdState, TransactionStatus
-from txnformat.errors import InternalError, ProducerFencedError, TxnLogError
+from txnformat.core.preview import preview_identity
+from txnformat.core.transactions.state import TransactionStatus
+from txnformat.errors import ProducerFencedError, TxnLogError
 from txnformat.log import TxnLog
 from txnformat.persistent import replace
 from txnformat.types import Outcome
@@ -59,7 +58,7 @@ class _JobSession(Session):
             self.flush(Call.FLUSH)
         before = self.at
         ref = self._identity()
-        delegation = Delegation(ref, self._owner(ref, self._log.state).used_entry)
+        delegation = Delegation(ref, preview_identity(self._log.state, ref).used_entry)
         self.at = replace(before, appended=True, status=ProducerStatus.ABORT_REQUIRED)
         return delegation, before
 
@@ -67,7 +66,7 @@ class _JobSession(Session):
         """Learn what the log has staged of the open transaction."""
         ref = self._identity()
         try:
-            owner = self._owner(ref, self._log.refresh())
+            owner = preview_identity(self._log.refresh(), ref)
         except TxnLogError as error:
             self._refused(Call.FLUSH, error, self.at)
             raise
@@ -82,15 +81,6 @@ class _JobSession(Session):
     def note_refusal(self, error: TxnLogError) -> None:
         """Note the error with which the log has refused the others' stage."""
         self._refused(Call.FLUSH, error, self.at)
-
-    def _owner(self, ref: ProducerRef, state: LogState) -> TransactionalIdState:
-        """Return what the log knows of the producer, which must still be the newest instance."""
-        name = ref.transactional_id or ""
-        owner = state.transactional_ids.get(name)
-        check_identity(ref, name, owner, Write(ref))
-        if owner is None:
-            raise InternalError("a checked identity belongs to an unknown transactional id")
-        return owner
 
     def commit_version(self, app: AppRef) -> tuple[CommitResult, bool]:
         """Commit the transaction and the version; return also whether this transaction did it."""

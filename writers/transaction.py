@@ -7,18 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
+from typing import IO, Any, NamedTuple, Protocol, Self
 
+from txnformat.admin.prepared import PreparedTransaction
+from txnformat.consumers.group_offsets import GroupMetadata, Offsets, OffsetSource
+from txnformat.consumers.record_ids import Records
 from txnformat.core.intents import CommitResult, Intent
 from txnformat.errors import InvalidTransactionStateError, TxnLogError
-
-if TYPE_CHECKING:
-    from txnformat.admin.prepared import PreparedTransaction
-    from txnformat.consumers.group_offsets import GroupMetadata, Offsets, OffsetSource
-    from txnformat.consumers.record_ids import Records
-    from txnformat.log import TxnLog
-    from writers.inputs import AckSource
-    from writers.producer import Producer
+from txnformat.log import TxnLog
+from writers.inputs import AckSource
 
 __all__ = [
     "ABORTABLE",
@@ -198,6 +195,23 @@ def check_call(
     )
 
 
+class Transactional(Protocol):
+    """A producer, as far as one transaction needs it; its arguments are those of :class:`writers.producer.Producer`."""
+
+    @property
+    def status(self) -> ProducerStatus: ...
+    def begin(self) -> None: ...
+    def send(self, *args: Any, **record: Any) -> None: ...
+    def send_file(self, *args: Any) -> bool: ...
+    def send_offsets(self, *args: Any, **expected: Any) -> None: ...
+    def acknowledge(self, *args: Any) -> None: ...
+    def acknowledge_cumulative(self, *args: Any) -> None: ...
+    def flush(self) -> CommitInfo: ...
+    def prepare(self) -> PreparedTransaction: ...
+    def commit(self) -> CommitInfo: ...
+    def abort(self) -> None: ...
+
+
 class Transaction:
     """One transaction: begins on entering, commits on a normal exit, aborts on an exception.
 
@@ -214,7 +228,7 @@ class Transaction:
         What the commit did, after the exit.
     """
 
-    def __init__(self, producer: Producer) -> None:
+    def __init__(self, producer: Transactional) -> None:
         self._producer = producer
         self._is_over = False
         self.info: CommitInfo | None = None
@@ -302,7 +316,7 @@ class Transaction:
             abort_after(self._producer, error)
 
 
-def abort_after(producer: Producer, error: BaseException) -> None:
+def abort_after(producer: Transactional, error: BaseException) -> None:
     """Abort a transaction because of ``error``, which is what the caller must see.
 
     One that is fenced, closed or ended stays as it is.

@@ -13,13 +13,12 @@ from spark_datasource.options.names import matched
 from spark_datasource.schema import check_frame, frame_names
 from spark_datasource.worker.logs import held_entry, open_log
 from spark_datasource.write.routing import ByColumn, Known, Layout, OneTopic, Route, Routes, new_topic_id
-from txnformat.core.intents import Write
 from txnformat.core.operations import CreateTopic
+from txnformat.core.preview import preview_identity
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.topics.cleanup import keeps_latest
 from txnformat.core.topics.creation import new_topic
 from txnformat.core.topics.schema import TopicSchema, as_topic_schema, fields_to_json
-from txnformat.core.transactions.decide import check_identity
 from txnformat.errors import InvalidInputError
 from txnformat.log import TxnLog
 from txnformat.spans import here, span
@@ -178,11 +177,7 @@ def _is_staged(state: LogState, delegation: Delegation | None) -> bool:
     """
     if delegation is None:
         return False
-    producer = delegation.producer
-    name = producer.transactional_id or ""
-    owner = state.transactional_ids.get(name)
-    check_identity(producer, name, owner, Write(producer))
-    return owner is not None and owner.used_entry != delegation.follows
+    return preview_identity(state, delegation.producer).used_entry != delegation.follows
 
 
 def _check_existing(topic: TopicState, options: WriteOptions) -> None:

@@ -144,7 +144,7 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
         "txnformat.protocol.snapshots:BYTES_PER_ENTRY",
     ),
     "S3: attempts of a request that may be repeated": (
-        "txnformat.store.s3.store:ATTEMPTS_MAX",
+        "txnformat.store.s3.requests:ATTEMPTS_MAX",
         "txnformat.store.remote.store:BACKOFF_MS_MAX",
     ),
     "S3, Azure, Google: part of an upload, and largest single PUT": ("txnformat.store.uploads:PART_BYTES",),

@@ -9,7 +9,6 @@ from functools import partial
 
 from txnformat.arguments import check_flags, items, listed
 from txnformat.client.committer import Committer
-from txnformat.core.groups import decide as decide_groups
 from txnformat.core.groups.listing import (
     GroupDetails,
     GroupListing,
@@ -27,6 +26,7 @@ from txnformat.core.groups.resets import (
     reset_keys,
 )
 from txnformat.core.intents import GroupOffsets, RemoveGroup, ResetOffsets
+from txnformat.core.preview import preview_action
 from txnformat.core.state import LogState
 from txnformat.keys import check_reader_name
 from txnformat.moments import as_moment_us
@@ -190,7 +190,7 @@ class Groups:
         check_resets(state, resets)
         action = ResetOffsets(GroupOffsets(group, as_commits(state, resets, target)), now_ms, force)
         if dry_run:
-            decide_groups.reset_offsets(state, action)
+            preview_action(state, action)
             return GroupReset(group, tuple(resets), None)
         done = self._committer.commit(self._committer.intend(action))
         return GroupReset(group, tuple(resets), done.entry)
@@ -234,7 +234,7 @@ class Groups:
         positions = len(known_group(state, group).committed)
         action = RemoveGroup(group, now_ms, force)
         if dry_run:
-            decide_groups.remove_group(state, action)
+            preview_action(state, action)
             return DeletedGroup(group, positions, None)
         done = self._committer.commit(self._committer.intend(action))
         return DeletedGroup(group, positions, done.entry)

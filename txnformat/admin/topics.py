@@ -13,9 +13,9 @@ from typing import TypeVar
 from txnformat.arguments import check_flags, is_text, items
 from txnformat.client.committer import Committer
 from txnformat.core.intents import RemoveTopic
-from txnformat.core.lifecycle.deletion import delete_topic as operations_of
 from txnformat.core.lifecycle.operations import DeleteTopic
 from txnformat.core.operations import EndTxn
+from txnformat.core.preview import preview_action
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.errors import (
@@ -122,10 +122,7 @@ def delete_topic(
     check_named(state, prepared)
     action = RemoveTopic(topic.topic_id, force is not False, prepared)
     if dry_run:
-        decided = operations_of(state, action)
-        return replace(
-            TopicDeletion.of(topic, -1, decided if isinstance(decided, tuple) else ()), dry_run=True
-        )
+        return replace(TopicDeletion.of(topic, -1, preview_action(state, action)), dry_run=True)
     result = committer.commit(committer.intend(action))
     return TopicDeletion.of(topic, result.entry, result.operations)
 

@@ -27,9 +27,9 @@ from txnformat.consumers.looks import LOOK_INTERVAL_MS, Looks, check_look_interv
 from txnformat.consumers.record_ids import Records, offsets_by_partition
 from txnformat.consumers.uncut import Caller, Uncut
 from txnformat.core.intents import Acks, Intent, ProducerRef, Write
+from txnformat.core.preview import preview_nack
 from txnformat.core.ranges import NO_RANGES, Ranges
 from txnformat.core.state import LogState, TopicState
-from txnformat.core.subscriptions.decide import check_nack
 from txnformat.core.subscriptions.operations import AckedPartition, AckMode
 from txnformat.core.subscriptions.state import ALREADY_ACKNOWLEDGED, PartitionAcks, SubscriptionState
 from txnformat.errors import (
@@ -224,7 +224,7 @@ class Subscription:
             if not ranges:
                 raise self._all_removed(named)
             pairs = {number: tuple(given.pairs()) for number, given in ranges.items()}
-            check_nack(self._log.state, acks.topic_id, self.name, pairs)
+            preview_nack(self._log.state, acks.topic_id, self.name, pairs)
             for number, given in ranges.items():
                 self._delivering().give_back(number, given)
 
@@ -571,7 +571,7 @@ class Subscription:
             not 0 <= number < self._topic(state).partitions
             or offset >= state.partition(TopicPartition(self._topic_id or "", number)).last_stable_offset
         ):
-            check_nack(state, self._topic_id or "", self.name, {number: no_range})
+            preview_nack(state, self._topic_id or "", self.name, {number: no_range})
 
 
 def _with_places(columns: Any) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ arguments. So the simulator, the conformance tests and real clients run the same
 * ``state`` is the value that a log has after an entry. ``decide`` turns an intent (``intents``) and a state
   into operations or a rejection, ``assemble`` makes one entry of several intents, ``fold`` turns state and
   entry into the next state.
+* ``preview`` says what a commit would decide now; callers outside the core ask nothing else for a decision.
 * ``invariants`` checks every step without the fold: the second opinion. ``ownership`` says which files an
   operation may name.
 * ``snapshot`` is a state as the bytes of one object, ``wire`` the bytes of documents, whatever they say.

@@ -75,7 +75,7 @@ from txnformat.core.transactions.decide import end_for_another, open_producer
 from txnformat.errors import ConflictError, TxnLogError
 from txnformat.persistent import replace
 
-__all__ = ["decide"]
+__all__ = ["decide", "decide_action"]
 
 
 def decide(state: LogState, intent: Intent) -> Verdict:
@@ -86,13 +86,13 @@ def decide(state: LogState, intent: Intent) -> Verdict:
     held_by = state.window.find(intent.intent_id, intent.first_slot)
     if held_by is not None:
         return Done(held_by, intent_id=intent.intent_id)
-    verdict = _decide_action(state, intent.action)
+    verdict = decide_action(state, intent.action)
     if isinstance(verdict, Done) or state.window.covers(intent.first_slot) or is_absent(state, intent.action):
         return verdict
     return Undecidable(state.window.first)
 
 
-def _decide_action(state: LogState, action: Action) -> Verdict:
+def decide_action(state: LogState, action: Action) -> Verdict:
     """Decide without regard to the window.
 
     Rejections are raised by what decides, and values from here on: the public edge raises them.

@@ -7,11 +7,13 @@ correct writer: CorruptDataError, and the log stops rather than guess. Time is n
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from txnformat.core.app_versions.fold import apply_app_version
 from txnformat.core.entry import CommitEntry
 from txnformat.core.folding import At, corrupt
+from txnformat.core.groups.ends import end_positions
 from txnformat.core.groups.fold import commit_offsets, delete_group, join_group
 from txnformat.core.groups.operations import CommitOffsets, DeleteGroup, JoinGroup
 from txnformat.core.lifecycle.erased import (
@@ -61,6 +63,7 @@ from txnformat.core.producers.fold import allocate_producer_ids
 from txnformat.core.records.fold import apply_append
 from txnformat.core.sealing.fold import after_seals, apply_seal, apply_spill
 from txnformat.core.state import LogState
+from txnformat.core.subscriptions.ends import end_acks
 from txnformat.core.subscriptions.fold import acknowledge, create_subscription, delete_subscription
 from txnformat.core.subscriptions.operations import Ack, CreateSubscription, DeleteSubscription
 from txnformat.core.topics.fold import alter_topic, create_topic
@@ -71,8 +74,10 @@ from txnformat.core.transactions.fold import (
     init_producer,
     prepare_transaction,
 )
+from txnformat.core.transactions.state import TransactionalIdState
 from txnformat.errors import CorruptDataError
 from txnformat.persistent import replace
+from txnformat.types import Outcome
 
 __all__ = ["At", "apply", "apply_operation", "finish_entry"]
 
@@ -155,16 +160,23 @@ def _checkpoint(state: LogState, op: Checkpoint, at: At) -> LogState:
     return replace(state, checkpoints=(*state.checkpoints, op)[-2:])
 
 
+def _decide_pending(
+    state: LogState, transactional_id: str, known: TransactionalIdState, outcome: Outcome, at: At
+) -> LogState:
+    state = end_positions(state, transactional_id, known.groups, outcome, at)
+    return end_acks(state, transactional_id, known.subscriptions, outcome, at)
+
+
 _FOLDS: dict[type, Callable[[LogState, Any, At], LogState]] = {
     Upgrade: apply_upgrade,
     CreateTopic: create_topic,
     AlterTopic: alter_topic,
-    InitProducer: init_producer,
+    InitProducer: partial(init_producer, decide_pending=_decide_pending),
     AllocateProducerIds: allocate_producer_ids,
     Append: apply_append,
     Stage: apply_stage,
     PrepareTxn: prepare_transaction,
-    EndTxn: end_transaction,
+    EndTxn: partial(end_transaction, decide_pending=_decide_pending),
     GiveUp: give_up,
     AppVersion: apply_app_version,
     Checkpoint: _checkpoint,

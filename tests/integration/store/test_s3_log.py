@@ -22,7 +22,8 @@ from txnformat.protocol.commit import CommitSettings
 from txnformat.store.base import CreateOutcome, ObjectInfo, ObjectStore
 from txnformat.store.open import open_store
 from txnformat.store.requests import KeyClass, RequestKind
-from txnformat.store.s3.store import ATTEMPTS_MAX, S3Store
+from txnformat.store.s3.requests import ATTEMPTS_MAX
+from txnformat.store.s3.store import S3Store
 from txnlog import Producer, TxnLog
 from txnlog_testing.stores.counting import CountingStore, RequestClass
 from txnlog_testing.stores.s3_server import S3Server, dead_endpoint, moto_server, seaweedfs_server

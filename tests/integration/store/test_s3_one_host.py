@@ -17,7 +17,8 @@ from txnformat.protocol.effects import GetObject, ListObjects
 from txnformat.protocol.reads import request
 from txnformat.store.base import CreateOutcome
 from txnformat.store.probe import ensure_fit
-from txnformat.store.s3.store import ATTEMPTS_MAX, S3Store
+from txnformat.store.s3.requests import ATTEMPTS_MAX
+from txnformat.store.s3.store import S3Store
 from txnformat.store.uploads import PART_BYTES
 from txnformat.verify.files import patiently
 from txnlog_testing.stores.s3_server import moto_server

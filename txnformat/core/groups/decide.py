@@ -40,13 +40,11 @@ from txnformat.errors import (
     ConflictError,
     InvalidInputError,
     OffsetOutOfRangeError,
-    TxnLogError,
     repr_of,
 )
 
 __all__ = [
     "commit_offsets",
-    "hold_broken",
     "join_group",
     "leave_group",
     "remove_group",
@@ -161,18 +159,6 @@ def _named(state: LogState, key: GroupKey) -> dict[str, Any]:
         return {"position": key}
     topic = state.topics.get(key.topic_id)
     return {"topic": topic.name if topic else key.topic_id, "partition": key.partition}
-
-
-def hold_broken(transactional_id: str | None, owner: TransactionalIdState) -> TxnLogError:
-    """Return why a transaction can only be aborted."""
-    return ConflictError(
-        "another consumer has committed a position that the transaction had compared",
-        kind="offsets-hold-broken",
-        hint="abort the transaction; its records are not committed",
-        transactional_id=transactional_id,
-        epoch=owner.epoch,
-        groups=sorted(owner.groups),
-    )
 
 
 def reset_offsets(state: LogState, action: ResetOffsets) -> tuple[JoinGroup, CommitOffsets]:

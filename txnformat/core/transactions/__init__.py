@@ -9,6 +9,6 @@ Pure.
 * ``hanging``, ``lingering`` and ``listing`` read one state for operators.
 
 May import: the shared modules of ``core`` (such as ``state`` and ``folding``), operations, states and folds
-of other concerns, decisions of the concerns in which a transaction has something pending, and the modules
-below ``core``.
+of other concerns, but nothing of ``groups`` and ``subscriptions``, which stand above; and the modules below
+``core``.
 """

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from txnformat.core.groups.decide import hold_broken
 from txnformat.core.intents import Done, EndTransaction, OpenProducer, ProducerRef, Write
 from txnformat.core.operations import Cause, EndTxn, InitProducer, Marker, PlacedPartition, PrepareTxn
 from txnformat.core.state import LogState
@@ -20,6 +19,7 @@ from txnformat.core.transactions.state import (
     TransactionStatus,
 )
 from txnformat.errors import (
+    ConflictError,
     InternalError,
     InvalidInputError,
     InvalidTransactionStateError,
@@ -196,8 +196,20 @@ def prepare(producer: ProducerRef, owner: TransactionalIdState | None, *, added:
     if owner.status is not TransactionStatus.ONGOING and not added:
         raise _nothing_open("prepare", producer.transactional_id)
     if owner.abort_only:
-        raise hold_broken(producer.transactional_id, owner)
+        raise _hold_broken(producer.transactional_id, owner)
     return PrepareTxn(producer.transactional_id, producer.producer_id, producer.epoch)
+
+
+def _hold_broken(transactional_id: str | None, owner: TransactionalIdState) -> ConflictError:
+    """Return why a transaction can only be aborted."""
+    return ConflictError(
+        "another consumer has committed a position that the transaction had compared",
+        kind="offsets-hold-broken",
+        hint="abort the transaction; its records are not committed",
+        transactional_id=transactional_id,
+        epoch=owner.epoch,
+        groups=sorted(owner.groups),
+    )
 
 
 def _nothing_open(what: str, transactional_id: str) -> InvalidTransactionStateError:
@@ -228,7 +240,7 @@ def end(
     if write.end is Outcome.COMMIT and not (is_open or ends or staged or write.offsets or write.acks):
         raise _nothing_open("commit", producer.transactional_id)
     if write.end is Outcome.COMMIT and owner.abort_only:
-        raise hold_broken(producer.transactional_id, owner)
+        raise _hold_broken(producer.transactional_id, owner)
     markers = {
         key: ends.get(key, state.partition(key).log_end)
         for key in {*ends, *(owner.partitions if is_open else ())}

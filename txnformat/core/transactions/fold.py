@@ -6,13 +6,13 @@ offsets when it commits; never both.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from txnformat.core.folding import At, corrupt
-from txnformat.core.groups.ends import end_positions
 from txnformat.core.operations import (
     Append,
     Cause,
@@ -29,7 +29,6 @@ from txnformat.core.ownership import check_files
 from txnformat.core.producers.state import AppendedRange, SequenceVerdict, SequenceWindow, classify, record
 from txnformat.core.records.state import EXTENT, PartitionState, Transaction, newest_schema
 from txnformat.core.state import LIFECYCLE, LogState, TopicState
-from txnformat.core.subscriptions.ends import end_acks
 from txnformat.core.transactions.state import (
     LastEnd,
     StagedFlush,
@@ -63,6 +62,10 @@ NUMBER_MAX = 2**62
 int64."""
 
 
+DecidePending = Callable[[LogState, str, TransactionalIdState, Outcome, At], LogState]
+"""Commits or drops what concerns above this one keep pending in a transaction: positions, acknowledgements."""
+
+
 class Referred(NamedTuple):
     """Where the batches of an extent are described: rows of a batch table, and the files that these count."""
 
@@ -72,8 +75,8 @@ class Referred(NamedTuple):
     file_count: int
 
 
-def init_producer(state: LogState, op: InitProducer, at: At) -> LogState:
-    """Return the state after a producer has opened."""
+def init_producer(state: LogState, op: InitProducer, at: At, decide_pending: DecidePending) -> LogState:
+    """Return the state after a producer has opened; see :data:`DecidePending`."""
     known = state.transactional_ids.get(op.transactional_id)
     if known is None:
         expected = (state.next_producer_id, 0)
@@ -97,7 +100,8 @@ def init_producer(state: LogState, op: InitProducer, at: At) -> LogState:
         )
     last_end = known.last_end if known else None
     if known is not None and known.status is TransactionStatus.ONGOING:
-        state = _ended(state, op.transactional_id, known, op.aborted, (), Outcome.ABORT, at)
+        state = decide_pending(state, op.transactional_id, known, Outcome.ABORT, at)
+        state = _ended(state, known, op.aborted, (), Outcome.ABORT, at)
         last_end = LastEnd(known.epoch, Outcome.ABORT, Cause.INIT, at.entry)
     elif op.aborted:
         corrupt(at, "a producer aborts a transaction that is not open", transactional_id=op.transactional_id)
@@ -208,8 +212,8 @@ def prepare_transaction(state: LogState, op: PrepareTxn, at: At) -> LogState:
     return state.with_transactional_id(op.transactional_id, prepared)
 
 
-def end_transaction(state: LogState, op: EndTxn, at: At) -> LogState:
-    """Return the state after the end of a transaction."""
+def end_transaction(state: LogState, op: EndTxn, at: At, decide_pending: DecidePending) -> LogState:
+    """Return the state after the end of a transaction; see :data:`DecidePending`."""
     known = owner_of(state, op.transactional_id, op.producer_id, op.epoch, at)
     commit = op.outcome is Outcome.COMMIT
     target = TransactionStatus.COMPLETE_COMMIT if commit else TransactionStatus.COMPLETE_ABORT
@@ -221,7 +225,8 @@ def end_transaction(state: LogState, op: EndTxn, at: At) -> LogState:
         corrupt(at, "a transaction commits that can only be aborted", transactional_id=op.transactional_id)
     if op.cause is Cause.TIMEOUT and known.status is TransactionStatus.PREPARED:
         corrupt(at, "a timeout ends a prepared transaction", transactional_id=op.transactional_id)
-    state = _ended(state, op.transactional_id, known, op.markers, op.placed, op.outcome, at)
+    state = decide_pending(state, op.transactional_id, known, op.outcome, at)
+    state = _ended(state, known, op.markers, op.placed, op.outcome, at)
     ended = TransactionalIdState(
         op.producer_id,
         op.epoch + 1,
@@ -238,16 +243,13 @@ def end_transaction(state: LogState, op: EndTxn, at: At) -> LogState:
 
 def _ended(
     state: LogState,
-    transactional_id: str,
     known: TransactionalIdState,
     markers: tuple[Marker, ...],
     placed: tuple[PlacedPartition, ...],
     outcome: Outcome,
     at: At,
 ) -> LogState:
-    """Return the state after the markers that end the transaction of ``known``: what was staged has its place, and what was pending is decided."""
-    state = end_positions(state, transactional_id, known.groups, outcome, at)
-    state = end_acks(state, transactional_id, known.subscriptions, outcome, at)
+    """Return the state after the markers that end the transaction of ``known``: what was staged has its place."""
     if outcome is Outcome.COMMIT:
         state = _place(state, known, placed, at)
     else:

@@ -13,7 +13,6 @@ import msgspec
 
 from txnformat.core.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS, Cause, PendingPartition
 from txnformat.core.producers.state import SequenceWindow
-from txnformat.core.subscriptions.operations import SubscriptionKey
 from txnformat.field_types import Count, Int32, Positive, Text
 from txnformat.types import Outcome, TopicPartition
 
@@ -116,7 +115,7 @@ class TransactionalIdState(msgspec.Struct, frozen=True):
     deferred_timeout_ms: int = DEFERRED_TIMEOUT_MS
     groups: AbstractSet[str] = frozenset()
     """Consumer groups that the open transaction has positions of."""
-    subscriptions: AbstractSet[SubscriptionKey] = frozenset()
+    subscriptions: AbstractSet[tuple[str, str]] = frozenset()
     """Subscriptions that the open transaction has acknowledged records of."""
     abort_only: bool = False
     """True after a change to the positions that the open transaction had compared: it can only be aborted."""

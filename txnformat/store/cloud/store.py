@@ -9,21 +9,19 @@ See the specification, section "Stores".
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from txnformat.clock import Clock, Ids, waited_ms
 from txnformat.errors import NotFoundError, StorageError
 from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo, check_range, too_large
-from txnformat.store.cloud.client import LARGE_BYTES, client_for
-from txnformat.store.cloud.errors import failure_of, is_missing, name_is_taken
+from txnformat.store.cloud.errors import name_is_taken
+from txnformat.store.cloud.requests import CloudRequests
 from txnformat.store.cloud.store_time import AskedTime
 from txnformat.store.cloud.upload import CloudWriter
 from txnformat.store.object_sizes import bytes_max as object_bytes_max
-from txnformat.store.remote.answers import Failure, RequestFailedError, Words
-from txnformat.store.remote.store import LISTED_KEYS_MAX, RemoteStore, Root
-from txnformat.store.secrets import hide_in
+from txnformat.store.remote.answers import RequestFailedError
+from txnformat.store.remote.store import LISTED_KEYS_MAX, Root
 from txnformat.store.uploads import Writer
 
 __all__ = ["CloudStore"]
@@ -32,26 +30,19 @@ ATTEMPTS_MAX = 5
 """Most attempts to connect for a request that may be sent only once."""
 LIST_CHUNK_KEYS = 1_000
 
-Answer = TypeVar("Answer")
 
-
-class CloudStore(RemoteStore):
+class CloudStore(CloudRequests):
     """Objects below a prefix of a container; safe for many threads and many processes, but not across a fork.
 
     See :class:`~txnformat.store.remote.store.RemoteStore`.
     """
 
-    words: ClassVar[Words]
     lists_by_scanning: ClassVar[bool]
     """See :func:`~txnformat.store.base.lists_by_scanning`."""
 
     def _setup(self, root: Root, options: Any, clock: Clock | None, ids: Ids | None) -> None:
         super()._setup(root, options, clock, ids)
         self._time: AskedTime | None = None
-
-    @abstractmethod
-    def make_client(self, client: Any, retry: Any) -> Any:
-        """Return a client of obstore with these settings."""
 
     def store_time_ms(self) -> int:
         """Return the store's time, ms since the epoch, by the Date header of its endpoint.
@@ -220,66 +211,3 @@ class CloudStore(RemoteStore):
             self.request("delete", key, lambda obstore, client: obstore.delete(client, key))
         except RequestFailedError as error:
             self._check_missing(error)
-
-    def _read(self, doing: str, key: str, send: Callable[[Any, Any], Answer], size: int = 0) -> Answer:
-        """Return what :meth:`request` does; an answer that broke off in its body, which obstore does not ask for again, is asked for once more."""
-        try:
-            return self.request(doing, key, send, size=size)
-        except RequestFailedError as error:
-            if error.failure.error.kind != "connection-lost" or error.failure.error.patience_over:
-                raise
-        return self.request(doing, key, send, size=size)
-
-    # --- one request ----------------------------------------------------------------------------------------------------
-
-    def request(
-        self,
-        doing: str,
-        key: str,
-        send: Callable[[Any, Any], Answer],
-        *,
-        size: int = 0,
-        repeats: bool = True,
-        writes: bool = False,
-    ) -> Answer:
-        """Return what ``send``, given the module obstore and a client, returns. Raises RequestFailedError.
-
-        ``size``: bytes that go either way, at most. ``repeats``: whether the request may be sent again.
-        ``writes``: whether it makes an object.
-        """
-        import obstore
-        from obstore.exceptions import BaseError
-
-        begun = self.clock.now()
-        try:
-            root = self.root, self.endpoint()
-            client = client_for(
-                root,
-                self.options,
-                self.make_client,
-                repeats=repeats,
-                is_large=size > LARGE_BYTES,
-                writes=writes,
-            )
-            return send(obstore, client)
-        except StorageError:
-            raise
-        except (BaseError, OSError, ValueError) as error:
-            failure = failure_of(
-                error, doing, f"{self.url}/{key}", self.words, expired=self.options.has_expired(begun.wall_ms)
-            )
-        hide_in(failure.error, self.options.mask)
-        if waited_ms(begun, self.clock.now()) >= self.options.request_timeout_s * 1000:
-            failure.error.patience_over = True
-        # Raised out here, without the library's error as its context: that one's text may hold what must not
-        # show.
-        raise RequestFailedError(failure)
-
-    def _is_missing(self, failure: Failure) -> bool:
-        return is_missing(failure)
-
-    def _size(self, meta: Mapping[str, Any]) -> int:
-        size = int(meta["size"])
-        if not 0 <= size < 2**63:
-            raise self.bad_answer("the store's answer lacks a required part", "try again", missing="size")
-        return size

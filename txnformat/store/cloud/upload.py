@@ -8,18 +8,16 @@ once (docs/internals/spec.md), so nothing else ever makes an object of such a na
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from txnformat.store.cloud.requests import CloudRequests
 from txnformat.store.remote.answers import RequestFailedError
 from txnformat.store.uploads import PART_BYTES, PARTS_IN_FLIGHT_MAX, PartedWriter, object_exists
-
-if TYPE_CHECKING:
-    from txnformat.store.cloud.store import CloudStore  # noqa: F401  # the parameter of the base class
 
 __all__ = ["CloudWriter"]
 
 
-class CloudWriter(PartedWriter["CloudStore"]):
+class CloudWriter(PartedWriter[CloudRequests]):
     """One upload. Parts that went up stay invisible, until the store removes them: see docs/storage.md."""
 
     def _forget_parts(self) -> None:

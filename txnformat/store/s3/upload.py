@@ -10,15 +10,13 @@ import base64
 import contextlib
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from zlib_ng import zlib_ng
 
 from txnformat.store.remote.answers import RequestFailedError
+from txnformat.store.s3.requests import S3Requests
 from txnformat.store.uploads import CLOSE_ATTEMPTS_MAX, PARTS_IN_FLIGHT_MAX, PartedWriter, object_exists
-
-if TYPE_CHECKING:
-    from txnformat.store.s3.store import S3Store
 
 __all__ = ["S3Writer", "checksum"]
 
@@ -31,13 +29,13 @@ def checksum(data: bytes) -> str:
     return base64.b64encode(zlib_ng.crc32(data).to_bytes(4, "big")).decode()
 
 
-class S3Writer(PartedWriter["S3Store"]):
+class S3Writer(PartedWriter[S3Requests]):
     """One upload.
 
     Dropped without ``close`` or ``abort`` it may leave parts: see the bucket rule in docs/storage.md.
     """
 
-    def __init__(self, store: S3Store, key: str, upload_id: str) -> None:
+    def __init__(self, store: S3Requests, key: str, upload_id: str) -> None:
         super().__init__(store, key)
         self._id = upload_id
 
