@@ -17,7 +17,7 @@ from spark_datasource.options.storage import Storage, hadoop_settings, storage_f
 from spark_datasource.worker.logs import absolute, log_with_id, open_log
 from spark_datasource.write.transaction_settings import place_problems
 from txnformat.admin import compaction
-from txnformat.admin.compaction import CompactedTopic, CompactionProgress, Groups, Writer
+from txnformat.admin.compaction import CompactedTopic, CompactionProgress, CompactionWriter, Groups
 from txnformat.admin.compaction.call import Compacted, run_key_passes
 from txnformat.admin.compaction.cleaning import KeyPasses
 from txnformat.core.sealing.sidecar import RUN_ROW
@@ -100,7 +100,9 @@ def compact(
         target_bytes=target_bytes,
         min_lag_ms=min_lag_ms,
         progress=progress,
-        writer=Writer(partial(_write, spark, path, storage), WAVE, partial(_clean, spark, path, storage)),
+        writer=CompactionWriter(
+            partial(_write, spark, path, storage), WAVE, partial(_clean, spark, path, storage)
+        ),
     )
 
 

@@ -12,7 +12,7 @@ import threading
 import time
 from typing import NamedTuple, Protocol
 
-__all__ = ["Clock", "Ids", "Instant", "Reading", "SystemClock", "SystemIds", "steady_ms", "waited_ms"]
+__all__ = ["Clock", "ClockReading", "Ids", "Instant", "SystemClock", "SystemIds", "steady_ms", "waited_ms"]
 
 
 class Instant(NamedTuple):
@@ -30,7 +30,7 @@ def steady_ms(instant: Instant) -> int:
     return instant.wall_ms if instant.boot_ms is None else instant.boot_ms
 
 
-class Reading(Protocol):
+class ClockReading(Protocol):
     """Both clocks of a machine, read together; perhaps others besides."""
 
     @property
@@ -44,7 +44,7 @@ class Reading(Protocol):
         ...
 
 
-def waited_ms(start: Reading, end: Reading) -> int:
+def waited_ms(start: ClockReading, end: ClockReading) -> int:
     """Return the milliseconds between two readings of a machine's clocks, by the one that does not jump if it has it."""
     if start.boot_ms is None or end.boot_ms is None:
         return end.wall_ms - start.wall_ms

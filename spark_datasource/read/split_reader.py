@@ -25,7 +25,7 @@ from txnformat.persistent import Rows
 from txnformat.predicates.tree import Predicate
 from txnformat.reading.open_files import OpenFiles
 from txnformat.reading.plan import Keep, open_range, plan_filter
-from txnformat.reading.resolving import Reading, Resolver, known_at, read_resolved
+from txnformat.reading.resolving import PartitionRead, Resolver, known_at, read_resolved
 from txnformat.reading.rows import files_of_runs, has_data
 from txnformat.reading.sealed import SidecarCache
 from txnformat.spans import counted, span
@@ -153,7 +153,7 @@ class _Task:
             options = {"files": files, "files_ahead": min(FILES_AHEAD, self._store.reads_in_flight - 1)}
             for read, partition, rows, _ in parts:
                 projection = Projection(read.columns, self._schema)
-                reading = Reading(
+                reading = PartitionRead(
                     self._resolver(read), read.name, read.schema, partition, read.columns, read.where, options
                 )
                 for batch in read_resolved(reading, rows, named.__getitem__):

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from txnformat.core.intents import CommitResult, Intent
 from txnformat.errors import InternalError, TxnLogError
 
-__all__ = ["Call", "Waiter", "answer_of", "unanswered_error"]
+__all__ = ["CommitCall", "Waiter", "answer_of", "unanswered_error"]
 
 WAKE_SECONDS = 0.5
 """How long a thread waits for its answer at a time."""
 
 
-class Call:
+class CommitCall:
     """A call of commit: its intents, and how its thread is woken."""
 
     __slots__ = ("_wake", "waiters")
@@ -46,7 +46,7 @@ class Waiter:
 
     __slots__ = ("answer", "call", "intent", "unsent")
 
-    def __init__(self, call: Call, intent: Intent) -> None:
+    def __init__(self, call: CommitCall, intent: Intent) -> None:
         self.call = call
         self.intent = intent
         self.unsent = False

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NoReturn, TypeVar
 
 from txnformat.client.background import Background
-from txnformat.client.calls import Call, Waiter, answer_of, unanswered_error
+from txnformat.client.calls import CommitCall, Waiter, answer_of, unanswered_error
 from txnformat.client.commit_counts import CommitCounter
 from txnformat.client.commit_spans import tell
 from txnformat.client.driver import Driver
@@ -144,7 +144,9 @@ class Committer:
         self._watch = Watch()
         # Lists and dicts are changed by single calls of C functions, so that they need no lock.
         self._queue: list[Waiter] = []  # all that have no answer, also those that are being committed
-        self._lead: dict[str, Call] = {}  # the call that leads: ``setdefault`` takes the lead or tells it
+        self._lead: dict[
+            str, CommitCall
+        ] = {}  # the call that leads: ``setdefault`` takes the lead or tells it
         self._unsent: dict[str, bool] = {}  # ids of intents made here that no call of commit has taken yet
         self._background = Background(self.clock)
 
@@ -260,7 +262,7 @@ class Committer:
 
     def _commit_together(self, intents: Sequence[Intent]) -> list[CommitResult | TxnLogError]:
         since = self.clock.now()
-        call = Call(intents)
+        call = CommitCall(intents)
         with span("commit", log=self.store.url) as one:
             answers = self._answered(call)
             if one:
@@ -269,7 +271,7 @@ class Committer:
             self.counter.answered(answer, waited_ms(since, self.clock.now()))
         return answers
 
-    def _answered(self, call: Call) -> list[CommitResult | TxnLogError]:
+    def _answered(self, call: CommitCall) -> list[CommitResult | TxnLogError]:
         try:
             try:
                 self._wait_or_lead(call)
@@ -279,7 +281,7 @@ class Committer:
             self._leave(call)  # the first time may have been cut off, too; a leader that is gone blocks all
         return [answer_of(waiter) for waiter in call.waiters]
 
-    def _wait_or_lead(self, call: Call) -> None:
+    def _wait_or_lead(self, call: CommitCall) -> None:
         for waiter in call.waiters:
             waiter.unsent = self._unsent.pop(waiter.intent.intent_id, False)
         self._queue.extend(call.waiters)
@@ -289,7 +291,7 @@ class Committer:
             else:
                 call.wait()
 
-    def _leave(self, call: Call) -> None:
+    def _leave(self, call: CommitCall) -> None:
         """Take a call out, answered or cut off; its lead goes to the call that has waited longest."""
         for waiter in call.waiters:
             with contextlib.suppress(ValueError):  # it never came to wait

@@ -29,7 +29,7 @@ from txnformat.errors import InternalError, TxnLogError
 from txnformat.persistent import Rows
 from txnformat.reading.open_files import AHEAD_MAX, FETCHED_MAX, OpenFiles
 from txnformat.reading.plan import ReadPlan, plan_range
-from txnformat.reading.resolving import Reading, Resolver, on_newest, read_resolved
+from txnformat.reading.resolving import PartitionRead, Resolver, on_newest, read_resolved
 from txnformat.reading.rows import output_schema
 from txnformat.reading.sealed import SidecarCache
 from txnformat.types import FileRecord, IsolationLevel, OffsetRange, TopicPartition
@@ -260,7 +260,7 @@ class Read:
     def _begin(self, rows: Rows) -> Iterator[pa.RecordBatch]:
         topic = self._plan.topic
         self._open_files.fetch(self._plan.files[number] for number in dict.fromkeys(rows["file"].tolist()))
-        reading = Reading(
+        reading = PartitionRead(
             self._resolver,
             topic.name,
             topic.schema,

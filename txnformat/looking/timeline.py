@@ -21,7 +21,7 @@ from txnformat.moments import Moment
 from txnformat.protocol.cuts import check_version_options, cut_at, topic_as_of
 from txnformat.version import __version__
 
-__all__ = ["ENTRIES", "ENTRIES_MAX", "Timeline", "Window", "look"]
+__all__ = ["ENTRIES", "ENTRIES_MAX", "EntryWindow", "Timeline", "look"]
 
 ENTRIES = 1_000
 """Entries of a window, unless the caller asks for another number."""
@@ -78,7 +78,7 @@ class Timeline:
         return frame(self.to_html())
 
 
-class Window:
+class EntryWindow:
     """The entries of a window, collected; it can follow the log.
 
     Safe for one thread at a time.
@@ -145,7 +145,7 @@ class Window:
         if self.newest.entry == self.state.entry:
             return False
         if self.newest.entry - self._collector.base.entry > 2 * self._most:
-            again = Window(self._committer, self._topic, None, self._most)
+            again = EntryWindow(self._committer, self._topic, None, self._most)
             self.reach, self.notes, self._collector = again.reach, again.notes, again._collector
         else:
             self._fold(self.newest.entry)
@@ -211,5 +211,5 @@ def look(
     entry = None
     if version_as_of is not None or timestamp_as_of is not None:
         entry = committer.read(cut_at(state, version_as_of, timestamp_as_of))
-    window = Window(committer, topic, entry, entries)
+    window = EntryWindow(committer, topic, entry, entries)
     return Timeline(window.document(url, committer.store.store_time_ms()))

@@ -37,7 +37,7 @@ from txnformat.reading.rows import (
 from txnformat.reading.sealed import SidecarCache
 from txnformat.types import FileRecord, IsolationLevel, OffsetRange, TopicPartition
 
-__all__ = ["FILE_MISSING", "Reading", "Resolver", "known_at", "on_newest", "read_plan", "read_resolved"]
+__all__ = ["FILE_MISSING", "PartitionRead", "Resolver", "known_at", "on_newest", "read_plan", "read_resolved"]
 
 FILE_MISSING = "segment-file-missing"
 """The kind of the error about a file that is gone."""
@@ -125,7 +125,7 @@ class Resolver:
         return on_newest(self.refresh, planned, self.refresh())
 
 
-class Reading(NamedTuple):
+class PartitionRead(NamedTuple):
     """The range to read of one partition, and how to read it."""
 
     resolver: Resolver
@@ -168,14 +168,14 @@ def read_plan(
         ]
         files.expect(np.concatenate(expected or [np.empty(0, np.int64)]), file_of)
         for part in plan.partitions:
-            reading = Reading(
+            reading = PartitionRead(
                 resolver, topic.name, topic.schema, part.partition, columns, where, {"files": files}
             )
             yield from read_resolved(reading, part.rows, file_of)
 
 
 def read_resolved(
-    reading: Reading, rows: Rows, file_of: Callable[[int], FileRecord]
+    reading: PartitionRead, rows: Rows, file_of: Callable[[int], FileRecord]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of planned rows as :func:`read_rows` does; where a file is gone, each record that is left, once, from the files that have it now.
 
@@ -195,7 +195,7 @@ def read_resolved(
         yield from _again(reading, group, missing)
 
 
-def _again(reading: Reading, rows: Rows, missing: NotFoundError) -> Iterator[pa.RecordBatch]:
+def _again(reading: PartitionRead, rows: Rows, missing: NotFoundError) -> Iterator[pa.RecordBatch]:
     """Yield the records of planned rows, ascending by offset, from the files that the newest state names."""
     wanted = output_schema(reading.schema, reading.columns)
     names = list(dict.fromkeys([*wanted.names, *PLACES]))

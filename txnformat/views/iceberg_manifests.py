@@ -40,9 +40,9 @@ from txnformat.views.iceberg_metadata import Schema, Snapshot, encode_metadata
 
 __all__ = [
     "DataFile",
-    "Gone",
     "Listed",
     "Manifest",
+    "RemovedFile",
     "checked",
     "decode_list",
     "decode_manifest",
@@ -83,7 +83,7 @@ class DataFile(NamedTuple):
     """The sequence number of that snapshot."""
 
 
-class Gone(NamedTuple):
+class RemovedFile(NamedTuple):
     """A file that the table no longer has: readers of older versions may still use it."""
 
     file: DataFile
@@ -114,7 +114,7 @@ class Manifest:
     listed: Listed
     files: Mapping[str, DataFile] = field(default_factory=dict)
     """The files that the table has, by path."""
-    gone: Mapping[str, Gone] = field(default_factory=dict)
+    gone: Mapping[str, RemovedFile] = field(default_factory=dict)
 
 
 class _Memory(InputFile, OutputFile):
@@ -195,14 +195,14 @@ def encode_manifest(
     *,
     added: Iterable[DataFile] = (),
     existing: Iterable[DataFile] = (),
-    gone: Iterable[Gone] = (),
+    gone: Iterable[RemovedFile] = (),
 ) -> tuple[bytes, Manifest]:
     """Return the bytes of a manifest, and the manifest, with an empty path. It has at least one file."""
     output = _Memory("")
     files, rows = [0, 0, 0], [0, 0, 0]
     own = AvroSchema.model_validate_json(encode_metadata(schema))  # type: ignore[arg-type]
     live: dict[str, DataFile] = {}
-    removed: dict[str, Gone] = {}
+    removed: dict[str, RemovedFile] = {}
     with write_manifest(2, UNPARTITIONED_PARTITION_SPEC, own, output, snapshot, _CODEC) as writer:
 
         def add(number: int, status: ManifestEntryStatus, one: DataFile, by: int, seen: int | None) -> None:
@@ -247,14 +247,14 @@ def _data_file(one: DataFile) -> AvroDataFile:
 def decode_manifest(data: bytes, listed: Listed, key: str) -> Manifest:
     """Return a manifest; ``data``: :func:`checked`. Raises CorruptDataError of kind ``corrupt-view``."""
     files: dict[str, DataFile] = {}
-    gone: dict[str, Gone] = {}
+    gone: dict[str, RemovedFile] = {}
     try:
         for entry in _listed(listed).fetch_manifest_entry(_MemoryIO(data), discard_deleted=False):
             one = entry.data_file
             by, sequence = entry.snapshot_id or 0, entry.sequence_number or 0
             file = DataFile(one.file_path, one.file_size_in_bytes, one.record_count, by, sequence)
             if entry.status == ManifestEntryStatus.DELETED:
-                gone[file.path] = Gone(file, by)
+                gone[file.path] = RemovedFile(file, by)
             else:
                 files[file.path] = file
     except _BROKEN as error:

@@ -19,8 +19,8 @@ from txnformat.file_urls import unescaped
 from txnformat.views.delta_actions import corrupt_view
 from txnformat.views.iceberg_manifests import (
     DataFile,
-    Gone,
     Manifest,
+    RemovedFile,
     digest_of,
     encode_list,
     encode_manifest,
@@ -180,7 +180,7 @@ def next_version(
         _check_same_place(known.location, location, topic)
     same_schema = schema is not None and schema.fields == columns.fields
     restated = rebuild or moved or known is None or moves_names(known, columns.name_mapping)
-    tombstones: list[Gone] = []
+    tombstones: list[RemovedFile] = []
     if restated:
         old = base if known is None else known.location.removesuffix("_iceberg")
         tombstones = _remembered(table, old, base, paths)
@@ -232,13 +232,13 @@ def _steps(
     return [_Step("replace", together, gone, table.entry), _Step("append", newer, (), entry)]
 
 
-def _remembered(table: IcebergTable, old: str, base: str, paths: Collection[str]) -> list[Gone]:
+def _remembered(table: IcebergTable, old: str, base: str, paths: Collection[str]) -> list[RemovedFile]:
     """Return what is to be remembered of a table that is stated anew with ``paths``; 0 as the snapshot that removes a file: the next one.
 
     ``old``, ``base``: what its paths and those of the new one begin with.
     """
     found = [one for manifest in table.manifests for one in manifest.gone.values()]
-    found += [Gone(file, 0) for manifest in table.manifests for file in manifest.files.values()]
+    found += [RemovedFile(file, 0) for manifest in table.manifests for file in manifest.files.values()]
     moved = [
         one._replace(file=one.file._replace(path=base + one.file.path.removeprefix(old))) for one in found
     ]
@@ -292,7 +292,7 @@ class _Build:
         self.manifests: list[Manifest] = list(table.manifests)
         self.objects: list[tuple[str, bytes]] = []
 
-    def snapshot(self, step: _Step, tombstones: Sequence[Gone]) -> None:
+    def snapshot(self, step: _Step, tombstones: Sequence[RemovedFile]) -> None:
         """Add a snapshot with its manifests."""
         id_, self._sequence = self._ms, self._sequence + 1
         self._ms += 1
@@ -342,7 +342,9 @@ class _Build:
         if not hit:
             return [one] if one.files or recent else []
         left = [file for path, file in one.files.items() if path not in removed]
-        return self._made(id_, existing=left, gone=[*recent, *(Gone(one.files[path], id_) for path in hit)])
+        return self._made(
+            id_, existing=left, gone=[*recent, *(RemovedFile(one.files[path], id_) for path in hit)]
+        )
 
     def _together(self, manifests: Sequence[Manifest], id_: int) -> list[Manifest]:
         """Return manifests written together."""
@@ -352,7 +354,7 @@ class _Build:
             gone=self._recent(last for one in manifests for last in one.gone.values()),
         )
 
-    def _recent(self, gone: Iterable[Gone]) -> list[Gone]:
+    def _recent(self, gone: Iterable[RemovedFile]) -> list[RemovedFile]:
         return [one for one in gone if one.snapshot >= self._old_ms]
 
     def _made(
@@ -361,7 +363,7 @@ class _Build:
         *,
         added: Sequence[DataFile] = (),
         existing: Sequence[DataFile] = (),
-        gone: Sequence[Gone] = (),
+        gone: Sequence[RemovedFile] = (),
     ) -> list[Manifest]:
         if not (added or existing or gone):
             return []

@@ -15,7 +15,7 @@ from tests.integration.clients.failing import QuickClock
 from txnformat.core.groups.listing import Unread
 from txnformat.core.groups.operations import OffsetCommit, PositionCommit
 from txnformat.core.intents import Action, GroupOffsets, JoinAsMember, OpenProducer, ProducerRef, Write
-from txnformat.core.records.state import PartitionState, Spill
+from txnformat.core.records.state import PartitionState, SpilledRange
 from txnformat.reading.visible import count_records
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, RequestKind
@@ -176,7 +176,9 @@ def test_a_bound_inside_a_sealed_segment_is_no_larger_than_its_offsets_and_recor
 
 
 def test_a_bound_in_a_spill_ends_at_the_last_stable_offset() -> None:
-    partition = PartitionState(log_end=270, open={(7, 0): 60}, spills=(Spill(0, 270, 0, 9, 9, 0, 0, 270, 1),))
+    partition = PartitionState(
+        log_end=270, open={(7, 0): 60}, spills=(SpilledRange(0, 270, 0, 9, 9, 0, 0, 270, 1),)
+    )
     assert [Unread(partition).since(offset) for offset in (0, 20, 60)] == [
         (60, False),
         (40, False),

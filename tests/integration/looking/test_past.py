@@ -14,7 +14,7 @@ from txnformat.core.snapshot.codec import state_digest
 from txnformat.core.state import LogState
 from txnformat.looking import past
 from txnformat.looking.past import read_reach, state_after
-from txnformat.looking.timeline import Window
+from txnformat.looking.timeline import EntryWindow
 from txnformat.store.requests import KeyClass, RequestKind
 from txnlog import CorruptDataError, NotFoundError, Producer, TxnLog
 from txnlog_testing.stores.counting import CountingStore
@@ -166,7 +166,7 @@ def test_entries_that_lead_elsewhere_than_to_the_newest_are_refused(world: Trunc
     entry = decode_entry(world.store.get(key) or b"", newest)
     world.store.put(key, encode_entry(structs.replace(entry, engine="another")))
     with pytest.raises(CorruptDataError) as broken:
-        Window(log.committer)
+        EntryWindow(log.committer)
     assert broken.value.kind == "broken-chain"
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.integration.looking.world import SCHEMA, World
 from txnformat.looking import collecting
 from txnformat.looking.model import Document, Transaction
-from txnformat.looking.timeline import Window
+from txnformat.looking.timeline import EntryWindow
 from txnlog import InvalidInputError, NotFoundError, Producer, StorageError, TxnLog
 from txnlog_testing.stores.counting import CountingStore
 
@@ -225,12 +225,12 @@ def test_objects_are_those_in_the_store(world: World) -> None:
 def test_a_followed_window_is_the_window_that_is_opened_now() -> None:
     world = World()
     followed = world.opened()
-    window = Window(followed.committer)
+    window = EntryWindow(followed.committer)
     assert not window.follow()
     world.everything()
     assert window.follow()
     now_ms = world.store.store_time_ms()
-    ours, fresh = window.document("x", now_ms), Window(world.opened().committer).document("x", now_ms)
+    ours, fresh = window.document("x", now_ms), EntryWindow(world.opened().committer).document("x", now_ms)
     assert ours.transactions == fresh.transactions
     assert ours.samples == fresh.samples
     assert ours.open == fresh.open
@@ -238,7 +238,7 @@ def test_a_followed_window_is_the_window_that_is_opened_now() -> None:
 
 def test_a_window_that_follows_for_long_stays_bounded() -> None:
     world = World()
-    window = Window(world.opened().committer, entries=5)
+    window = EntryWindow(world.opened().committer, entries=5)
     for number in range(12):
         with Producer(world.log, f"p-{number}") as producer, producer.transaction():
             producer.send("b", [{"id": 1}], partition=0)
@@ -251,7 +251,7 @@ def test_a_window_that_follows_for_long_stays_bounded() -> None:
 def test_following_costs_one_request_when_nothing_is_new() -> None:
     world = World()
     counting = CountingStore(world.store)
-    window = Window(world.opened(counting).committer)
+    window = EntryWindow(world.opened(counting).committer)
     with counting.measure() as measured:
         window.follow()
     assert measured.counts.count() == 1

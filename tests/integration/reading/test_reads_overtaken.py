@@ -16,7 +16,7 @@ from tests.integration.upkeep.vacuum_world import Interposed
 from tests.model.groups import ManualClock
 from txnformat.core.state import LogState
 from txnformat.reading.commits import committed_between
-from txnformat.reading.resolving import Reading, Resolver, on_newest, read_resolved
+from txnformat.reading.resolving import PartitionRead, Resolver, on_newest, read_resolved
 from txnformat.store.memory import MemoryStore
 from txnformat.types import IsolationLevel
 from txnlog import Consumer, NotFoundError, OffsetOutOfRangeError, Producer, Subscription, TxnLog, TxnLogError
@@ -173,7 +173,7 @@ def commits(log: TxnLog) -> list[int]:
     resolver = Resolver(log.sidecars, log.refresh, topic.topic_id, IsolationLevel.READ_COMMITTED, state.entry)
     found = []
     for part in window.partitions:
-        reading = Reading(resolver, "t", topic.schema, part.partition, ["n"])
+        reading = PartitionRead(resolver, "t", topic.schema, part.partition, ["n"])
         found += numbers(read_resolved(reading, part.rows, window.files.__getitem__))
     return [found[place ^ 1] for place in range(COUNT)]  # of each pair the second one is committed first
 

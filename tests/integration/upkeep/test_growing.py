@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from tests.older_logs import older_log
 from txnformat.core.operations import Checkpoint
-from txnformat.core.records.state import Spill
+from txnformat.core.records.state import SpilledRange
 from txnformat.core.state import EMBEDDING
 from txnformat.persistent import replace as replaced
 from txnformat.protocol import growth
@@ -109,7 +109,7 @@ def test_a_spilled_append_that_is_too_large_to_be_sealed_is_named(
                 producer.send("t", [{"n": number}])
                 producer.flush()
         ((key, partition),) = log.state.partitions.items()
-        spilled = replaced(partition, spills=(Spill(0, 1, 0, 1, 1, 0, 0, 1, 1),))
+        spilled = replaced(partition, spills=(SpilledRange(0, 1, 0, 1, 1, 0, 0, 1, 1),))
         (one,) = growing(replaced(log.state, partitions={key: spilled}), BOUND)
         assert (one.kind, one.count) == ("unsealable", BOUND)
 

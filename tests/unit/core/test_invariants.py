@@ -29,7 +29,7 @@ from txnformat.core.lifecycle.operations import PartitionEnd
 from txnformat.core.lifecycle.state import ErasureState
 from txnformat.core.operations import PendingPartition
 from txnformat.core.ranges import NO_RANGES, Ranges
-from txnformat.core.records.state import DeleteHorizon, PartitionState, Spill
+from txnformat.core.records.state import DeleteHorizon, PartitionState, SpilledRange
 from txnformat.core.state import DeletedTopic, IntentWindow, LogState, ProducerIdBlock
 from txnformat.core.subscriptions.operations import (
     AckedPartition,
@@ -244,7 +244,7 @@ WHOLE: list[tuple[str, State]] = [
     ("I13", of_state(topic_ids={})),
     ("I13", of_state(topics={}, topic_ids={})),
     ("I14", of_state(files=Vector())),
-    ("I25", partition(spills=(Spill(0, 4, 0, 1, 1, 0, 0, 4, 0),))),
+    ("I25", partition(spills=(SpilledRange(0, 4, 0, 1, 1, 0, 0, 4, 0),))),
     ("I15", partition(sealed_end=1)),
     ("I15", partition(listed_end=1)),
     ("I14", rows("extents", 0, file=-1)),
@@ -329,7 +329,7 @@ STEP: list[tuple[str, State]] = [
     ("I12", of_state(window=BEFORE.window)),
     ("I13", of_state(topics=BEFORE.topics, topic_ids=BEFORE.topic_ids)),
     ("I14", of_state(files=BEFORE.files)),
-    ("I25", partition(spills=(Spill(0, 4, 0, 1, 1, 0, 0, 4, 0),))),
+    ("I25", partition(spills=(SpilledRange(0, 4, 0, 1, 1, 0, 0, 4, 0),))),
     ("I15", partition(sealed_end=1)),
     ("I17", of_state(producers={})),
     ("I17", of_state(retired_below=1)),

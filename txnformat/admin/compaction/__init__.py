@@ -11,8 +11,8 @@ topics.
 """
 
 from txnformat.admin.compaction.call import (
+    CompactionWriter,
     Groups,
-    Writer,
     compact,
     compact_parts,
     compact_topic,
@@ -23,8 +23,8 @@ from txnformat.admin.compaction.counts import CompactedTopic, CompactionProgress
 __all__ = [
     "CompactedTopic",
     "CompactionProgress",
+    "CompactionWriter",
     "Groups",
-    "Writer",
     "compact",
     "compact_parts",
     "compact_topic",

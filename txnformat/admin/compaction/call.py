@@ -41,8 +41,8 @@ from txnformat.types import (
 )
 
 __all__ = [
+    "CompactionWriter",
     "Groups",
-    "Writer",
     "compact",
     "compact_parts",
     "compact_topic",
@@ -64,7 +64,7 @@ Compacted = tuple[Cleaned, Counts]
 """The outcome of key passes."""
 
 
-class Writer(NamedTuple):
+class CompactionWriter(NamedTuple):
     """The writer of the files: this process, or others, such as tasks of Spark."""
 
     write: Callable[[LogState, TopicState, Groups], Iterator[Written]]
@@ -85,7 +85,7 @@ def compact(
     min_lag_ms: int | None = None,
     dry_run: bool = False,
     progress: Report | None = None,
-    writer: Writer | None = None,
+    writer: CompactionWriter | None = None,
 ) -> list[CompactedTopic]:
     """Compact topics; see :meth:`txnformat.log.TxnLog.compact`."""
     partitions = items(partitions, "partitions")
@@ -121,7 +121,7 @@ def compact_topic(
     min_lag_ms: int | None = None,
     dry_run: bool = False,
     progress: Report | None = None,
-    writer: Writer | None = None,
+    writer: CompactionWriter | None = None,
     when_dirty: bool = False,
 ) -> CompactedTopic:
     """Compact one topic, of what is listed; its settings say what the caller does not.
@@ -179,9 +179,9 @@ class _Topic:
         min_lag_ms: int,
         ages: Ages,
         progress: Report | None,
-        writer: Writer | None,
+        writer: CompactionWriter | None,
     ) -> None:
-        self._writer = writer or Writer(self._write_here, 1)
+        self._writer = writer or CompactionWriter(self._write_here, 1)
         self._ages = ages
         self._committer = committer
         self._sidecars = sidecars
@@ -397,7 +397,7 @@ def compact_parts(
     sidecars: SidecarCache,
     name: str,
     sources: Sequence[Source],
-    writer: Writer | None = None,
+    writer: CompactionWriter | None = None,
 ) -> int:
     """Write some listed parts of a topic anew, whatever their size and age, and return the number of parts that gave way to others.
 

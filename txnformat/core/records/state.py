@@ -29,7 +29,7 @@ __all__ = [
     "DeleteHorizon",
     "PartitionState",
     "SealedTotals",
-    "Spill",
+    "SpilledRange",
     "Transaction",
     "newest_schema",
 ]
@@ -134,7 +134,7 @@ class DeleteHorizon(msgspec.Struct, frozen=True, gc=False):
     """Time of the entry."""
 
 
-class Spill(msgspec.Struct, frozen=True, gc=False):
+class SpilledRange(msgspec.Struct, frozen=True, gc=False):
     """Offsets above the last stable offset whose extents, markers and abort index entries are in an object.
 
     A snapshot has it as it is.
@@ -204,7 +204,7 @@ class PartitionState(msgspec.Struct, frozen=True):
     aborted: Columns = msgspec.field(default_factory=lambda: Columns(ABORTED))
     """In order of their markers; those with a marker below ``sealed_end`` are in sidecars only, those with
     one below ``spilled_end`` in spills."""
-    spills: tuple[Spill, ...] = ()
+    spills: tuple[SpilledRange, ...] = ()
     """Spills that tile [sealed end, spilled end), ascending."""
 
     @property

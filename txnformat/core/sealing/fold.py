@@ -10,8 +10,7 @@ import numpy as np
 from txnformat.core.folding import At, corrupt
 from txnformat.core.operations import Seal, SealedPartition, SealedSegment, Spill
 from txnformat.core.ownership import check_segment
-from txnformat.core.records.state import SEGMENT, PartitionState, SealedTotals
-from txnformat.core.records.state import Spill as SpilledRange
+from txnformat.core.records.state import SEGMENT, PartitionState, SealedTotals, SpilledRange
 from txnformat.core.sealing.lists import lists_with
 from txnformat.core.sealing.spills import taken_by
 from txnformat.core.state import LIFECYCLE, LogState

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from txnformat.core.operations import SpilledPartition
-from txnformat.core.records.state import ABORTED, EXTENT, MARKER, PartitionState, Spill
+from txnformat.core.records.state import ABORTED, EXTENT, MARKER, PartitionState, SpilledRange
 from txnformat.core.state import LogState
 from txnformat.errors import CorruptDataError
 from txnformat.keys import check_topics_file
@@ -65,7 +65,7 @@ _NO_ROWS = SpilledRows(np.empty(0, EXTENT), np.empty(0, MARKER), np.empty(0, ABO
 class Taken(NamedTuple):
     """The figures of a partition's part of a spill: totals of all that it takes, and how many rows leave the state."""
 
-    kept: tuple[Spill, ...]
+    kept: tuple[SpilledRange, ...]
     """Spills that stay, before it."""
     totals: tuple[int, int, int, int, int, int]
     """Extents, batches, markers, aborted, records, size: with those of the spills that are taken in."""
@@ -174,7 +174,7 @@ def unspilled(
     )
 
 
-def _rows(state: LogState, key: TopicPartition, spill: Spill, found: Spilled) -> SpilledRows:
+def _rows(state: LogState, key: TopicPartition, spill: SpilledRange, found: Spilled) -> SpilledRows:
     """Return the rows of a spill of the state, compared with what the state says of it."""
     name = state.tables[spill.table].key
     rows = found.partitions.get(key, _NO_ROWS).within(spill.start_offset, spill.end_offset)

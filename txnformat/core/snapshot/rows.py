@@ -17,7 +17,7 @@ from msgspec import UNSET, Struct, UnsetType
 from txnformat.core.lifecycle.state import ErasureState
 from txnformat.core.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS, TopicSetting
 from txnformat.core.producers.state import AppendedRange
-from txnformat.core.records.state import DeleteHorizon, SealedTotals, Spill
+from txnformat.core.records.state import DeleteHorizon, SealedTotals, SpilledRange
 from txnformat.core.snapshot.groups import GroupRow
 from txnformat.core.snapshot.subscriptions import SubscriptionRow
 from txnformat.core.state import DeletedTopic, ProducerIdBlock
@@ -200,7 +200,7 @@ class PartitionRow(Struct, frozen=True, gc=False, omit_defaults=True):
     cleaned_entry: OrMinusOne = -1
     horizons: tuple[DeleteHorizon, ...] = ()
     erased_entry: OrMinusOne = -1
-    spills: tuple[Spill, ...] = ()
+    spills: tuple[SpilledRange, ...] = ()
 
 
 class SegmentRow(SegmentRecord, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from txnformat.errors import InvalidInputError, NotFoundError
 from txnformat.log import TxnLog
 from txnformat.looking.model import Document
 from txnformat.looking.page import page
-from txnformat.looking.timeline import Window
+from txnformat.looking.timeline import EntryWindow
 
 __all__ = ["Service"]
 
@@ -40,7 +40,7 @@ class Service:
         self._every_ms = every_ms
         self._lock = threading.Lock()
         self._is_due = False  # to ask whether the log is still there
-        self._window = Window(log.committer, topic, None, entries)
+        self._window = EntryWindow(log.committer, topic, None, entries)
         self._looked: Instant = log.committer.clock.now()
         self._checked = self._looked
         self._older: OrderedDict[int, Document] = OrderedDict()
@@ -80,7 +80,7 @@ class Service:
             if entry == self._window.state.entry:
                 return msgspec.json.encode(self._newest()).decode()
             if entry not in self._older:
-                older = Window(self._log.committer, self._topic, entry, self._entries)
+                older = EntryWindow(self._log.committer, self._topic, entry, self._entries)
                 found = older.document(self._log.url, self._log.store.store_time_ms())
                 self._check()  # what was read may be another log's
                 self._older[entry] = found
