@@ -6,7 +6,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo demo-s3 demo-azure demo-gcs demo-cdc test quick check cover lint format types layers bench bench-scale bench-folds bench-open bench-compaction bench-scan cost memory mutations kill-rounds kafka-kills kafka-diff orchestration erasure limits fuzz power-cuts interrupts interrupt-points chaos chaos-pipeline simulate campaigns replay smoke-versions versions delta-tables engines native-s3a docs screenshots changelog lock audit sbom release min-deps clean
+.PHONY: help setup demo demo-s3 demo-azure demo-gcs demo-cdc test faults quick check cover lint format types layers bench bench-scale bench-folds bench-open bench-compaction bench-scan cost memory mutations kill-rounds kafka-kills kafka-diff orchestration erasure limits fuzz power-cuts interrupts interrupt-points chaos chaos-pipeline simulate campaigns replay smoke-versions versions delta-tables engines native-s3a docs screenshots changelog lock audit sbom release min-deps clean
 
 ifdef PYTHON
 export PYTHON
@@ -22,6 +22,14 @@ INTERRUPTS ?=
 INPUTS ?=
 HISTORIES ?=
 ARGS ?=
+# Tests that take long because they kill, cut, damage, hide canaries or repeat at random: a third of the time of all.
+FAULTS := tests/maintenance tests/model tests/power tests/property tests/simulation tests/unit/campaigns \
+  $(addprefix tests/integration/, clients/test_forks.py clients/test_interrupts.py clients/test_kill_rounds.py \
+  consumers/test_consume_transform_produce.py store/test_s3_faults.py upkeep/test_canaries.py) \
+  tests/kafka/test_kills.py tests/spark/test_erasure_campaign.py tests/spark/test_spark_secrets.py \
+  tests/spark/test_spark_transaction_kills.py $(wildcard tests/spark/test_chaos_*.py tests/spark/test_fault_*.py)
+# Rooms that compute, and the producer.
+PURE := $(addprefix tests/unit/, admin columns consumers core looking predicates protocol reading segments verify views writers)
 # Spark tests share one process whatever this number is (tests/conftest.py); more than 4 only starts interpreters.
 PYTEST_WORKERS ?= auto
 
@@ -54,16 +62,20 @@ demo-gcs:  ## The same under gs://: starts moto, which speaks the part of Google
 demo-cdc:  ## A shop's orders and payments in two topics, and in two tables of Delta: joins while it runs, torn ones counted (ARGS="--seed 8 --transactions 1000")
 	@$(RUN) -m demo.cdc $(ARGS)
 
-test:  ## Run all tests (TESTS=tests/unit narrows, PYTEST_ARGS="-k name" is passed on)
-	@$(RUN) --java --chromium --azurite -m pytest $(TESTS) --numprocesses=$(PYTEST_WORKERS) --maxprocesses=4 $(PYTEST_ARGS)
+test:  ## Run the tests (TESTS=tests/unit narrows, PYTEST_ARGS="-k name" is passed on); those of make faults only if TESTS names them
+	@$(RUN) --java --chromium --azurite -m pytest $(TESTS) $(if $(filter tests,$(TESTS)),$(addprefix --ignore=,$(FAULTS))) \
+	  --numprocesses=$(PYTEST_WORKERS) --maxprocesses=4 $(PYTEST_ARGS)
 
-quick:  ## Before every commit, in about a minute: ruff, mypy (it keeps what it knows), unit tests of the product but its DataSource
+faults:  ## Run the tests that kill processes, cut the power, damage objects, storm stores, and replay random histories
+	@$(RUN) --java -m pytest $(FAULTS) --numprocesses=$(PYTEST_WORKERS) --maxprocesses=4 $(PYTEST_ARGS)
+
+quick:  ## Before every commit, in less than a minute: ruff, mypy (it keeps what it knows), unit tests of what computes
 	@$(RUN) -m ruff check --quiet .
 	@$(RUN) -m ruff format --check --quiet .
 	@$(RUN) -m mypy
-	@$(RUN) -m pytest tests/unit --ignore=tests/unit/campaigns --ignore=tests/unit/txnlog_testing --ignore=tests/unit/spark_datasource --numprocesses=$(PYTEST_WORKERS) --maxprocesses=4 -q $(PYTEST_ARGS)
+	@$(RUN) -m pytest $(PURE) --numprocesses=$(PYTEST_WORKERS) --maxprocesses=4 -q $(PYTEST_ARGS)
 
-check: lint types layers test  ## All that CI runs: lint, types, layers, test
+check: lint types layers test faults  ## All that CI runs: lint, types, layers, test, faults
 
 ##@ Single checks
 
@@ -125,11 +137,11 @@ chaos:  ## Kill Spark drivers, executors and Python workers 200 times (KILLS=, S
 chaos-pipeline:  ## Kill producers, a sealer and Spark between topics, while readers follow (KILLS=, SEED=, ARGS="--json FILE")
 	@$(RUN) --java -m tests.pipeline $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-campaigns:  ## Run every test that make test runs with few rounds (tests/rounds.py), or leaves out (marker campaign), with all of them: an hour or two (PYTEST_ARGS=)
+campaigns:  ## Run every test that make faults or make test runs with few rounds (tests/rounds.py), or leaves out (marker campaign), with all of them: an hour or two (PYTEST_ARGS=)
 	@TXNLOG_ROUNDS=full TXNLOG_CHUNKS=$(or $(CHUNKS),4) $(RUN) --java -m pytest $$(grep -rl --include='test_*.py' -e 'tests.rounds import' -e 'property.cut_histories import' -e mark.campaign -e TXNLOG_CHUNKS tests | sort) \
 	  --timeout=7200 --numprocesses=$(PYTEST_WORKERS) --maxprocesses=4 $(PYTEST_ARGS)
 
-simulate:  ## Run 4,500 histories of the simulator (CHUNKS= of 450 each; make test runs 160 histories)
+simulate:  ## Run 4,500 histories of the simulator (CHUNKS= of 450 each; make faults runs 80 histories)
 	@TXNLOG_CHUNKS=$(or $(CHUNKS),10) $(RUN) -m pytest tests/simulation/test_simulator.py --numprocesses=$(PYTEST_WORKERS) --maxprocesses=4 $(PYTEST_ARGS)
 
 replay:  ## Replay one seed of the simulator with its trace: make replay SEED=17

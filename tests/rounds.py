@@ -1,4 +1,4 @@
-"""How many rounds a campaign runs: a short round in `make test`, all of them in `make campaigns`
+"""How many rounds a campaign runs: a short round in `make faults` and `make test`, all of them in `make campaigns`
 (TXNLOG_ROUNDS=full).
 
 The short round shows that the harness works and that its guards bite. The long one searches.

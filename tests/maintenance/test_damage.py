@@ -30,7 +30,7 @@ DAMAGED_MAX = 3
 @pytest.mark.parametrize("damage", ["missing", "corrupt"])
 @pytest.mark.parametrize("name", READS)
 def test_a_damaged_sidecar_is_one_error_that_names_it(name: str, damage: str) -> None:
-    """When the object is back, the next run completes the task. ``make test`` takes some of the first of each
+    """When the object is back, the next run completes the task. ``make faults`` takes some of the first of each
     kind and the last of all, of those that were there before."""
     task, world = TASKS[name], world_of(name)
     found = [

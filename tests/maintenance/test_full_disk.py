@@ -25,7 +25,7 @@ def _is_hint(key: str) -> bool:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_a_full_disk_at_any_write_is_one_error_and_deletes_nothing(name: str) -> None:
-    """From the write on the disk stays full; deleting and reading go on. ``make test`` takes some of the
+    """From the write on the disk stays full; deleting and reading go on. ``make faults`` takes some of the
     first writes of each kind, and the last of all."""
     task, world = TASKS[name], world_of(name)
     requests = requests_of(task, world)

@@ -1,7 +1,7 @@
 """A process that maintains a log dies at any request: readers and writers find the log as it was, and the
 next run completes the task.
 
-``make test`` lets it die at the first request of each kind and at the last of all, and examines a few of the
+``make faults`` lets it die at the first request of each kind and at the last of all, and examines a few of the
 states that this leaves; ``make campaigns`` takes all of all.
 """
 

@@ -87,3 +87,26 @@ def test_a_python_is_found(tmp_path: Path) -> None:
     done = _run(["scripts/find-python"], _environment(tmp_path))
     assert done.returncode == 0, done.stderr
     assert Path(done.stdout.strip()).is_file()
+
+
+def _dry(target: str) -> list[str]:
+    done = _run(["make", "-n", *target.split()], dict(os.environ))
+    assert done.returncode == 0, done.stderr
+    return done.stdout.replace("\\\n", " ").split()
+
+
+def test_make_test_and_make_faults_run_each_test_once() -> None:
+    """Of the two and CI, which runs both, none leaves a test out."""
+    left = {word.removeprefix("--ignore=") for word in _dry("test") if word.startswith("--ignore=")}
+    faults = {word for word in _dry("faults") if word.startswith("tests/")}
+    assert left == faults
+    assert len(faults) > 20
+    assert [name for name in faults if not (ROOT / name).exists()] == []
+    assert {"scripts/run", "tests"} <= set(_dry("test"))
+    assert not [word for word in _dry("test TESTS=tests/power") if word.startswith("--ignore=")]
+    targets = next(
+        line
+        for line in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+        if line.startswith("for ")
+    )
+    assert {"test", "faults"} <= set(targets.replace(";", " ").split())

@@ -1,7 +1,7 @@
 """The commit log under seeded histories with faults: invariants after every step, and every answer true.
 
 A failing seed is replayed with ``python -m txnlog_testing.replay SEED``. `make simulate` runs more histories
-than `make test`.
+than `make faults`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ told."""
 HISTORIES = 450 if IS_LONG else 80
 """Histories of a chunk. 450 are enough to meet everything in REQUIRED_HITS, with room to spare."""
 MISSED_MAX = 0 if IS_LONG else 12
-"""How much of REQUIRED_HITS the short chunk of `make test` may miss: some of it happens in one history of a
+"""How much of REQUIRED_HITS the short chunk of `make faults` may miss: some of it happens in one history of a
 hundred."""
 
 pytestmark = pytest.mark.simulation
