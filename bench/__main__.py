@@ -104,7 +104,9 @@ def with_notes(results: dict[str, Any]) -> dict[str, Any]:
 def updated(
     kept: Mapping[str, Any], found: Sequence[Mapping[str, Any]], date: str, commit: str
 ) -> dict[str, Any]:
-    """Return kept results with newer ones of some benchmarks, which say when and at which commit they were measured."""
+    """Return kept results with newer ones of some benchmarks, which say when and at which commit they were
+    measured.
+    """
     newer = {one["name"]: {**one, "date": date, "commit": commit} for one in found}
     kept_by_name = {one["name"]: one for one in kept["benchmarks"]}
     names = [benchmark.name for benchmark in chosen("")]
@@ -183,6 +185,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    get_temp_dir()  # multiprocessing removes its directory when Python ends: later than the one of this program goes
+    get_temp_dir()  # multiprocessing removes its directory when Python ends: after this program's
     with own_temporary_directory():
         main()

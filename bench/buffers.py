@@ -1,4 +1,5 @@
-"""Effects and costs of the three buffers of a transaction, counted on a real log; the table of docs/open-transactions.md.
+"""Effects and costs of the three buffers of a transaction, counted on a real log; the table of
+docs/open-transactions.md.
 
 python -m bench.buffers           prints the table
 python -m bench.buffers --page    writes it into docs/open-transactions.md

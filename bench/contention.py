@@ -208,9 +208,12 @@ def _row_pair(name: str, where: str, count: int, target: float) -> tuple[Row, Ro
 
 
 NOTE = (
-    "on a local disk a commit takes less than a millisecond, so what limits many processes on a machine of two cores is the "
-    "processor: every process reads and folds every entry, so each commit costs as many folds as there are processes, and "
-    "a process that is not scheduled waits. With 30 ms of latency, as on an object store, the same 32 processes keep their rate and "
+    "on a local disk a commit takes less than a millisecond, so what limits many processes on a machine "
+    "of two cores is the "
+    "processor: every process reads and folds every entry, so each commit costs as many folds as there "
+    "are processes, and "
+    "a process that is not scheduled waits. With 30 ms of latency, as on an object store, the same 32 "
+    "processes keep their rate and "
     "wait evenly (the rows with 30 ms). `make bench BENCH=contention` gives rates and waits"
 )
 
@@ -218,9 +221,12 @@ BENCHMARKS = (
     Benchmark(
         name="contention",
         how=(
-            "Processes that commit as fast as they can to one log: entries without data (an application version each), so that "
-            "all they do is compete for the next slot. Rates are commits of all processes together; a commit without an answer "
-            f"at the end counts as a wait of the time so far. Local disk, {LOCAL_SECONDS:g} s a run; the same with "
+            "Processes that commit as fast as they can to one log: entries without data (an application "
+            "version each), so that "
+            "all they do is compete for the next slot. Rates are commits of all processes together; a "
+            "commit without an answer "
+            f"at the end counts as a wait of the time so far. Local disk, {LOCAL_SECONDS:g} s a run; the "
+            f"same with "
             f"{FAR_MS} ms added to each request, {FAR_SECONDS:g} s a run; {ROUNDS} rounds. "
             f"One process with {FAR_MS} ms needs one round trip a commit."
         ),

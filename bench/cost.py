@@ -76,7 +76,9 @@ def billed(counts: RequestCounts, without: frozenset[RequestClass] = frozenset()
 
 
 def dollars(per_second: Mapping[str, float], prices: Mapping[str, float] = PRICES) -> float:
-    """Return what requests, so many in a second by what they are billed as, cost in a month of 30 days, US$."""
+    """Return what requests, so many in a second by what they are billed as, cost in a month of 30 days,
+    US$.
+    """
     return sum(number * MONTH_S / 1_000 * prices[kind] for kind, number in per_second.items())
 
 
@@ -88,7 +90,7 @@ def bill(workload: Workload) -> Bill:
     with store.measure() as measured:
         for _ in range(workload.steps):
             step()
-            log.close()  # a snapshot, a seal or a bundle that is under way ends in the seconds before the next step
+            log.close()  # a snapshot, seal or bundle that is under way ends before the next step
     counts = billed(measured.counts)
     a_second = {kind: number / workload.steps / workload.every_s for kind, number in counts.items()}
     added = (_metadata_bytes(store) - before) / workload.steps / workload.every_s * MONTH_S / 10**9
@@ -164,7 +166,9 @@ def _idle(store: CountingStore) -> tuple[TxnLog, Callable[[], None]]:
 
 
 def _followed(store: CountingStore) -> tuple[TxnLog, Callable[[], None]]:
-    """Begin with a producer, and a consumer in a group that reads each transaction, and commits its position."""
+    """Begin with a producer, and a consumer in a group that reads each transaction, and commits its
+    position.
+    """
     log = TxnLog.create(store)
     log.create_topic("topic", SCHEMA)
     rows = pa.table([[1], [0.5]], schema=SCHEMA)

@@ -1,4 +1,6 @@
-"""Writing many rows in one transaction, against pyarrow's write_table of the same rows with the same settings."""
+"""Writing many rows in one transaction, against pyarrow's write_table of the same rows with the same
+settings.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ SHAPES = {"flights": shapes.flights, "narrow": shapes.narrow}
 
 
 class _Folders:
-    """Gives a new name at every call, and removes what the one before it names: a disk is not for five of these."""
+    """Gives a new name at every call, and removes what the one before it names: a disk is not for five of
+    these.
+    """
 
     def __init__(self, parent: Path) -> None:
         parent.mkdir()
@@ -102,8 +106,10 @@ def measure(context: Context) -> list[Measurement]:
 
 
 NOTE = (
-    "txnlog syncs its files before it answers and digests every byte of them (sha256, and a CRC-32 of each column chunk), "
-    "which pyarrow does not; against a file that is synced as well the target is met. The digest runs in a thread beside "
+    "txnlog syncs its files before it answers and digests every byte of them (sha256, and a CRC-32 of "
+    "each column chunk), "
+    "which pyarrow does not; against a file that is synced as well the target is met. The digest runs in "
+    "a thread beside "
     "the encoder, and on two cores the encoder's own threads pay for it. `make bench BENCH=ingest` gives both"
 )
 
@@ -111,9 +117,12 @@ BENCHMARKS = (
     Benchmark(
         name="ingest",
         how=(
-            f"{ROWS:,} rows in memory into a new log, in one transaction of one send, against `write_table` of the same table into "
-            "one file with the same codec, level, dictionaries, page checksums and rows of a row group. txnlog syncs what it "
-            "wrote before it answers; pyarrow is timed with an fsync of its file and without. The system is synced, untimed, "
+            f"{ROWS:,} rows in memory into a new log, in one transaction of one send, against "
+            f"`write_table` of the same table into "
+            "one file with the same codec, level, dictionaries, page checksums and rows of a row group. "
+            "txnlog syncs what it "
+            "wrote before it answers; pyarrow is timed with an fsync of its file and without. The system "
+            "is synced, untimed, "
             "before each."
         ),
         rows=tuple(

@@ -1,4 +1,6 @@
-"""From a commit to the next reader's output: a plain-Python consumer, and a Spark query beside Spark's file source."""
+"""From a commit to the next reader's output: a plain-Python consumer, and a Spark query beside Spark's file
+source.
+"""
 
 from __future__ import annotations
 
@@ -198,7 +200,9 @@ def measure(context: Context) -> list[Measurement]:
 
 
 def measure_far(context: Context) -> list[Measurement]:
-    """Return the latencies of consumers whose requests take 30 ms, by their look interval, of the same commits."""
+    """Return the latencies of consumers whose requests take 30 ms, by their look interval, of the same
+    commits.
+    """
     log = str(context.folder / "far")
     with TxnLog.create(log) as created:
         created.create_topic(TOPIC, SCHEMA)
@@ -265,13 +269,19 @@ BENCHMARKS = (
     Benchmark(
         name="commit-to-output",
         how=(
-            f"A process of plain Python commits transactions of {ROWS} rows to a log on local disk; timed is from the commit's "
-            "answer until the rows are in the hands of another process: returned by `poll`, or collected in `foreachBatch`. "
-            f"After a pause: {GROUPS} groups of {IDLE_COMMITS} commits, {IDLE_BREAK_S[0]:g} to {IDLE_BREAK_S[1]:g} s apart, so "
-            "that readers are idle: on a local disk they look every 20 ms (the 99th percentile of so few is the slowest; that of all is below). "
+            f"A process of plain Python commits transactions of {ROWS} rows to a log on local disk; timed "
+            f"is from the commit's "
+            "answer until the rows are in the hands of another process: returned by `poll`, or collected "
+            "in `foreachBatch`. "
+            f"After a pause: {GROUPS} groups of {IDLE_COMMITS} commits, {IDLE_BREAK_S[0]:g} to "
+            f"{IDLE_BREAK_S[1]:g} s apart, so "
+            "that readers are idle: on a local disk they look every 20 ms (the 99th percentile of so few "
+            "is the slowest; that of all is below). "
             f"Among others: {GROUPS} groups of {BUSY_COMMITS} commits, {BUSY_BREAK_S[0] * 1_000:.0f} to "
-            f"{BUSY_BREAK_S[1] * 1_000:.0f} ms apart: no reader is idle. Both readers read the same commits at the same time. Spark's file source, in a turn of "
-            "its own, gets a Parquet file of the same rows for each commit; it lists its directory all the time (every 10 ms on a "
+            f"{BUSY_BREAK_S[1] * 1_000:.0f} ms apart: no reader is idle. Both readers read the same "
+            f"commits at the same time. Spark's file source, in a turn of "
+            "its own, gets a Parquet file of the same rows for each commit; it lists its directory all "
+            "the time (every 10 ms on a "
             "local disk), which on an object store is a request each time. local[2], Unix domain sockets."
         ),
         rows=tuple(row for kind in KINDS for name in READERS for row in _rows(name, kind)),
@@ -281,13 +291,16 @@ BENCHMARKS = (
     Benchmark(
         name="commit-to-far-output",
         how=(
-            f"As commit-to-output with a plain-Python Consumer, each of whose requests takes {FAR_MS:.0f} ms more; the producer is on the local disk. "
-            f"Commits are {IDLE_BREAK_S[0]:g} to {IDLE_BREAK_S[1]:g} s apart, or {FAR_BREAK_S:g} s. Each of {GROUPS} groups has {IDLE_COMMITS} commits."
+            f"As commit-to-output with a plain-Python Consumer, each of whose requests takes {FAR_MS:.0f} "
+            f"ms more; the producer is on the local disk. "
+            f"Commits are {IDLE_BREAK_S[0]:g} to {IDLE_BREAK_S[1]:g} s apart, or {FAR_BREAK_S:g} s. Each "
+            f"of {GROUPS} groups has {IDLE_COMMITS} commits."
         ),
         rows=tuple(
             Row(
                 key=f"latency-far-{interval_ms}-{kind}",
-                work=f"from a commit to the output of a Consumer, {FAR_MS:.0f} ms a request, {text}, look_interval_ms={interval_ms}",
+                work=f"from a commit to the output of a Consumer, {FAR_MS:.0f} ms a request, {text}, "
+                f"look_interval_ms={interval_ms}",
                 against="–",
                 figure="ms, median",
                 target=200,

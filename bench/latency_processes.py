@@ -31,7 +31,8 @@ def rows(number: int) -> pa.Table:
 
 
 def commit(orders: Connection, log: str | None, folder: Path) -> None:
-    """Serve orders: (first number, breaks in seconds, least and most, one before each commit); answer with the times.
+    """Serve orders: (first number, breaks in seconds, least and most, one before each commit); answer with
+    the times.
 
     A commit is a transaction, or without a log a Parquet file that appears in ``folder`` by a rename. Its
     time is when that was done, on the machine's monotonic clock.
@@ -63,7 +64,8 @@ def commit(orders: Connection, log: str | None, folder: Path) -> None:
 
 
 def poll(orders: Connection, log: str, look_interval_ms: int = 1_000, round_trip_ms: float = 0.0) -> None:
-    """Poll until as many commits as an order says are there; answer with the time at which the first row of each was.
+    """Poll until as many commits as an order says are there; answer with the time at which the first row of
+    each was.
 
     ``round_trip_ms``: how long each request of the consumer takes more; 0: its store is the local disk.
     """

@@ -1,4 +1,6 @@
-"""Memory that one transaction of 4 GiB takes, by buffer: written by a process of its own, which is watched."""
+"""Memory that one transaction of 4 GiB takes, by buffer: written by a process of its own, which is
+watched.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +118,10 @@ def measure(folder: Path, case: Case) -> dict[str, Any]:
     command = [sys.executable, "-m", "bench.memory_4gib", str(folder / "log"), json.dumps(asdict(case))]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=dict(os.environ))
     result: dict[str, Any] = json.loads(done.stdout)
-    what = f"memory of one transaction of {case.total_bytes // MIB} MiB, buffer={case.buffer!r}, {case.what}; local disk"
+    what = (
+        f"memory of one transaction of {case.total_bytes // MIB} MiB, buffer={case.buffer!r}, "
+        f"{case.what}; local disk"
+    )
     return {"what": what, **result}
 
 

@@ -1,4 +1,5 @@
-"""One-shot commit of 1,000 rows, embedded in its entry, against an append of the same rows by deltalake, and against the same commit uploaded.
+"""One-shot commit of 1,000 rows, embedded in its entry, against an append of the same rows by deltalake, and
+against the same commit uploaded.
 
 They take turns in two ways: ten commits each (a busy writer: code and data are in the processor's caches),
 and one each (a writer that is called now and then: every call is cold). deltalake leaves its writes in the
@@ -146,9 +147,12 @@ def measure_far(context: Context) -> list[Measurement]:
 
 
 NOTE = (
-    "a commit of txnlog is durable when it answers: its entry, with the rows in it, is written, synced and linked, and its "
-    "directory synced, where deltalake syncs nothing; uploaded, the data file takes two syncs more. A table kept open spares deltalake the "
-    "reading of its log. Besides the syncs there is the Parquet encoder on 1,000 rows and Python around it; one by "
+    "a commit of txnlog is durable when it answers: its entry, with the rows in it, is written, synced "
+    "and linked, and its "
+    "directory synced, where deltalake syncs nothing; uploaded, the data file takes two syncs more. A "
+    "table kept open spares deltalake the "
+    "reading of its log. Besides the syncs there is the Parquet encoder on 1,000 rows and Python around "
+    "it; one by "
     "one all of that runs from cold caches. `make bench BENCH=one-shot` gives the milliseconds of each"
 )
 
@@ -156,9 +160,12 @@ BENCHMARKS = (
     Benchmark(
         name="one-shot",
         how=(
-            f"A transaction of one send of {ROWS:,} rows of four columns, embedded in its entry, by a producer that is kept open, against "
-            "`write_deltalake(mode='append')` of the same rows: by path, as people call it, or on a table kept open; and against the same transaction with `embed_bytes=0`. "
-            f"Local disk, {ROUNDS} rounds of {CALLS} commits each, in turns of ten or of one; the system is synced, untimed, "
+            f"A transaction of one send of {ROWS:,} rows of four columns, embedded in its entry, by a "
+            f"producer that is kept open, against "
+            "`write_deltalake(mode='append')` of the same rows: by path, as people call it, or on a table "
+            "kept open; and against the same transaction with `embed_bytes=0`. "
+            f"Local disk, {ROUNDS} rounds of {CALLS} commits each, in turns of ten or of one; the system "
+            f"is synced, untimed, "
             "before each turn, since deltalake leaves its writes in the page cache and txnlog syncs its own."
         ),
         rows=tuple(
@@ -183,7 +190,8 @@ BENCHMARKS = (
     Benchmark(
         name="far-commit",
         how=(
-            f"A transaction of one send of {FAR_ROWS} rows of four columns by a producer that is kept open, one after the other, against bare conditional creates of 4 KiB, on a local disk whose "
+            f"A transaction of one send of {FAR_ROWS} rows of four columns by a producer that is kept "
+            f"open, one after the other, against bare conditional creates of 4 KiB, on a local disk whose "
             f"requests take {FAR_MS:.0f} ms more; {ROUNDS} rounds of {CALLS} of each."
         ),
         rows=(
@@ -195,7 +203,9 @@ BENCHMARKS = (
                 target=1.2,
                 at_least=False,
                 note=(
-                    "the commit is one request of the same time; what it takes more is the Parquet and Arrow encoding of its rows and the fold of its entry, which `make bench BENCH=far-commit` shows "
+                    "the commit is one request of the same time; what it takes more is the Parquet and "
+                    "Arrow encoding of its rows and the fold of its entry, which `make bench "
+                    "BENCH=far-commit` shows "
                     "in milliseconds"
                 ),
             ),

@@ -86,7 +86,9 @@ def _medians(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def large_logs(worlds: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the table of the logs that ``make bench-open`` opened: a column for each; what was not measured of one is a dash."""
+    """Return the table of the logs that ``make bench-open`` opened: a column for each; what was not measured
+    of one is a dash.
+    """
     names = dict.fromkeys(name for world in worlds for name in world if name not in ("world", "lost"))
     rows = [(name.replace("_", " "), [world.get(name) for world in worlds]) for name in names]
     losses = dict.fromkeys(lost["what"] for world in worlds for lost in world.get("lost", ()))
@@ -114,8 +116,10 @@ def _in_short(results: Mapping[str, Any]) -> str:
     verdicts = [verdict(result) for benchmark in results["benchmarks"] for result in benchmark["rows"]]
     met, missed = verdicts.count("met"), verdicts.count("missed")
     return (
-        f"**In short**: of {met + missed} figures with a target {met} reach it and {missed} miss it, each with its reason below the table; "
-        f"{len(verdicts) - met - missed} are reported without one. [Is it for you?](../fit.md) has those that decide."
+        f"**In short**: of {met + missed} figures with a target {met} reach it and {missed} miss it, each "
+        f"with its reason below the table; "
+        f"{len(verdicts) - met - missed} are reported without one. [Is it for you?](../fit.md) has those "
+        f"that decide."
     )
 
 

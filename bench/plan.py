@@ -101,7 +101,9 @@ def measure(context: Context) -> list[Measurement]:
 
 
 def measure_segments(context: Context) -> list[Measurement]:
-    """Return the seconds of the processor for a plan of a topic with so many sealed segments; none of their sidecars is read."""
+    """Return the seconds of the processor for a plan of a topic with so many sealed segments; none of their
+    sidecars is read.
+    """
     log = scale.Growing(PARTITIONS, 1)
     for number in range(SEGMENTS // PARTITIONS):
         context.tick(f"sealing {number + 1}/{SEGMENTS // PARTITIONS}")
@@ -125,7 +127,8 @@ BENCHMARKS = (
     Benchmark(
         name="plan-segments",
         how=(
-            f"`plan_read` of a topic of {PARTITIONS:,} partitions with {SEGMENTS:,} sealed segments, which the real code sealed, as Spark's driver calls it: the lists of segments are read, "
+            f"`plan_read` of a topic of {PARTITIONS:,} partitions with {SEGMENTS:,} sealed segments, "
+            f"which the real code sealed, as Spark's driver calls it: the lists of segments are read, "
             "the sidecars are not. A cache of its own each time; objects in memory."
         ),
         rows=(
@@ -144,8 +147,10 @@ BENCHMARKS = (
     Benchmark(
         name="plan",
         how=(
-            f"`plan_partition` on a partition of {BATCHES:,} batches that {PRODUCERS} producers wrote in turn, in transactions "
-            f"of {BATCHES_OF_TRANSACTION} batches of which every {ABORTED_EVERY}th was aborted: range, filter by the abort "
+            f"`plan_partition` on a partition of {BATCHES:,} batches that {PRODUCERS} producers wrote in "
+            f"turn, in transactions "
+            f"of {BATCHES_OF_TRANSACTION} batches of which every {ABORTED_EVERY}th was aborted: range, "
+            f"filter by the abort "
             "index, and the rows of the plan with the entries that committed them."
         ),
         rows=(

@@ -1,4 +1,6 @@
-"""`python -m bench.profile_read`: where the processor time of reads goes, against a pyarrow dataset over the same rows."""
+"""`python -m bench.profile_read`: where the processor time of reads goes, against a pyarrow dataset over the
+same rows.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Reading a topic of which 30 % were aborted, in Python, against a pyarrow dataset of only the committed rows."""
+"""Reading a topic of which 30 % were aborted, in Python, against a pyarrow dataset of only the committed
+rows.
+"""
 
 from __future__ import annotations
 
@@ -68,15 +70,24 @@ def _rows() -> tuple[Row, ...]:
 
 NOTES = {
     "all": (
-        "a reader of txnlog checks the footer's hash and every chunk's CRC-32, and looks at the pages, before it decodes; the dataset checks nothing and lets Arrow's threads read the files. "
-        "Arrow's threads are kept off files that Python feeds, because they may let go of them while Python ends and abort the process; columns are decoded side by side in "
-        "threads of our own instead. `python -m bench.profile_read` (29 November 2026, 35 files of 144-byte rows, nothing beside): 850 ms of the processor, the dataset 778; of the 850 pyarrow's decoder has 75 %, "
+        "a reader of txnlog checks the footer's hash and every chunk's CRC-32, and looks at the pages, "
+        "before it decodes; the dataset checks nothing and lets Arrow's threads read the files. "
+        "Arrow's threads are kept off files that Python feeds, because they may let go of them while "
+        "Python ends and abort the process; columns are decoded side by side in "
+        "threads of our own instead. `python -m bench.profile_read` (29 November 2026, 35 files of "
+        "144-byte rows, nothing beside): 850 ms of the processor, the dataset 778; of the 850 pyarrow's "
+        "decoder has 75 %, "
         "copying bytes 10 %, CRC-32 6 %, footers and pages 4 %, plan and batches 5 %"
     ),
     "one": (
-        "the time is that of the files, not of the bytes: one column of a file of 100,000 rows is a chunk of 88 KB. `python -m bench.profile_read` (29 November 2026, 35 files, flights shape, nothing beside): "
-        "64 ms of the processor, the dataset 52; of the 64 pyarrow's decoder has 40 %, footers 13 %, bytes 5 %, a footer for the decoder 5 %, pages 3 %, CRC-32 less than 1 %, and the rest, about 30 %, is "
-        "Python around files: plan, batches, threads, dictionaries put in place of numbers. On the clock it is 49 ms against 30: threads of Python take turns where Arrow's do not. Larger files amortise it"
+        "the time is that of the files, not of the bytes: one column of a file of 100,000 rows is a chunk "
+        "of 88 KB. `python -m bench.profile_read` (29 November 2026, 35 files, flights shape, nothing "
+        "beside): "
+        "64 ms of the processor, the dataset 52; of the 64 pyarrow's decoder has 40 %, footers 13 %, "
+        "bytes 5 %, a footer for the decoder 5 %, pages 3 %, CRC-32 less than 1 %, and the rest, about 30 "
+        "%, is "
+        "Python around files: plan, batches, threads, dictionaries put in place of numbers. On the clock "
+        "it is 49 ms against 30: threads of Python take turns where Arrow's do not. Larger files amortise it"
     ),
 }
 
@@ -84,9 +95,12 @@ BENCHMARKS = (
     Benchmark(
         name="python-read",
         how=(
-            f"{ROWS:,} rows in transactions of {shapes.BLOCK_ROWS:,}, each a file of one row group; three of ten were aborted after "
-            "they had reached the log. `log.read(…)`, with its refresh and plan, against `dataset(folder).to_batches(…)` of "
-            "Parquet files with the committed rows alone, of the same sizes, compressed alike; batches are counted and "
+            f"{ROWS:,} rows in transactions of {shapes.BLOCK_ROWS:,}, each a file of one row group; three "
+            f"of ten were aborted after "
+            "they had reached the log. `log.read(…)`, with its refresh and plan, against "
+            "`dataset(folder).to_batches(…)` of "
+            "Parquet files with the committed rows alone, of the same sizes, compressed alike; batches "
+            "are counted and "
             "dropped. From the page cache."
         ),
         rows=_rows(),

@@ -76,7 +76,9 @@ class Scale:
 
 @dataclass(frozen=True)
 class Beside:
-    """The cost of a commit in a log that remembers sequences of many producers; microseconds of CPU, medians."""
+    """The cost of a commit in a log that remembers sequences of many producers; microseconds of CPU,
+    medians.
+    """
 
     producers: int
     partitions: int

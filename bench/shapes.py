@@ -91,7 +91,8 @@ def ten_columns(rows: int) -> Iterator[pa.Table]:
 
 
 def write_log(folder: Path, blocks: Iterator[pa.Table], *, aborted_of_ten: int = 0) -> int:
-    """Write blocks to a topic "rows" of one partition, a transaction each; return the number of committed rows.
+    """Write blocks to a topic "rows" of one partition, a transaction each; return the number of committed
+    rows.
 
     Parameters
     ----------

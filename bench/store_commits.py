@@ -1,4 +1,5 @@
-"""A warm commit on each store, against one bare conditional create of an object of the entry's size; on S3 also in requests.
+"""A warm commit on each store, against one bare conditional create of an object of the entry's size; on S3
+also in requests.
 
 The servers are on this machine, so a round trip is mostly the work of both sides. A bare request sends as
 many bytes as the transaction's entry has, in the same process: through txnlog's own adapter, and on S3 also
@@ -141,9 +142,12 @@ BENCHMARKS = (
     Benchmark(
         name="s3-commit",
         how=(
-            "A transaction of one send of 1,000 rows of four columns by a producer that is kept open, on a SeaweedFS server "
-            "on this machine, against one conditional create of an object of the size of its entry by txnlog's own adapter, and against a PUT by "
-            f"botocore's client. {ROUNDS} rounds of {CALLS} calls each, in turns of one. Requests are counted by a proxy: "
+            "A transaction of one send of 1,000 rows of four columns by a producer that is kept open, on "
+            "a SeaweedFS server "
+            "on this machine, against one conditional create of an object of the size of its entry by "
+            "txnlog's own adapter, and against a PUT by "
+            f"botocore's client. {ROUNDS} rounds of {CALLS} calls each, in turns of one. Requests are "
+            f"counted by a proxy: "
             "it is one: the entry, with the rows in it."
         ),
         rows=(
@@ -164,8 +168,10 @@ BENCHMARKS = (
                 target=1.5,
                 at_least=False,
                 note=(
-                    "a commit is one PUT. The rest is encoding the Parquet file and the entry, and the client's Python around them; where a PUT takes longer than on a "
-                    "server of the same machine, that part of the ratio shrinks. `make bench BENCH=s3-commit` gives the milliseconds of both"
+                    "a commit is one PUT. The rest is encoding the Parquet file and the entry, and the "
+                    "client's Python around them; where a PUT takes longer than on a "
+                    "server of the same machine, that part of the ratio shrinks. `make bench "
+                    "BENCH=s3-commit` gives the milliseconds of both"
                 ),
             ),
             Row(
@@ -181,7 +187,9 @@ BENCHMARKS = (
     Benchmark(
         name="store-commit",
         how=(
-            f"The same on the other stores, {ROUNDS} rounds of {CALLS} calls each, in turns of one: a local disk, where a create is synced with its directory as a commit is; Azurite, an emulator of Azure; and moto, "
+            f"The same on the other stores, {ROUNDS} rounds of {CALLS} calls each, in turns of one: a "
+            f"local disk, where a create is synced with its directory as a commit is; Azurite, an "
+            f"emulator of Azure; and moto, "
             "which stands in for Google and answers slowly. The servers are on this machine."
         ),
         rows=tuple(

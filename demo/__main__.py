@@ -1,4 +1,6 @@
-"""Run the demo: ``make demo`` in a directory, ``make demo-s3``, ``make demo-azure`` and ``make demo-gcs`` in a store of a server that it starts and stops."""
+"""Run the demo: ``make demo`` in a directory, ``make demo-s3``, ``make demo-azure`` and ``make demo-gcs`` in
+a store of a server that it starts and stops.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,8 @@ def run(path: str) -> int:
         books = _write(log, flights)
         before = log.refresh()
         console.print(
-            f"{flights.num_rows:,} flights of 2013: {books.transactions} transactions committed to the topics flights and "
+            f"{flights.num_rows:,} flights of 2013: {books.transactions} transactions committed to the "
+            f"topics flights and "
             f"delays at once, {books.aborted} aborted, 1 left open by a producer that was killed (kill -9)."
         )
         console.rule("2. Where the log stands")
@@ -126,7 +129,10 @@ def _show_offsets(log: TxnLog) -> None:
                 f"{row.last_stable_offset:,}",
                 f"{row.log_end:,}",
                 str(row.aborted_transactions),
-                f"{holder.transactional_id} (producer {holder.producer_id}, since entry {holder.started_entry})"
+                (
+                    f"{holder.transactional_id} (producer {holder.producer_id}, since entry "
+                    f"{holder.started_entry})"
+                )
                 if holder
                 else "-",
             )
@@ -134,7 +140,9 @@ def _show_offsets(log: TxnLog) -> None:
 
 
 def _prove_open(spark: SparkSession, path: str, flights: pa.Table, books: Ingested, state: LogState) -> bool:
-    """While a transaction is open: read_committed is exactly the committed rows below each partition's LSO."""
+    """While a transaction is open: read_committed is exactly the committed rows below each partition's
+    LSO.
+    """
     uncommitted = read_topic(spark, path, "flights", "read_uncommitted").count()
     appended = sum(part.log_end - len(part.markers) for part in _partitions(state))
     ok = _check("read_uncommitted sees every record: committed, aborted and open", uncommitted, appended)

@@ -42,7 +42,9 @@ def compact_and_show(log: TxnLog, console: Console) -> bool:
 
 
 def _read(log: TxnLog, topic: str) -> tuple[int, int]:
-    """Return the requests of a read of everything by a process that knows nothing yet, and the number of records."""
+    """Return the requests of a read of everything by a process that knows nothing yet, and the number of
+    records.
+    """
     store = CountingStore(log.store)
     with TxnLog.open(store) as fresh:
         store.reset()

@@ -1,4 +1,6 @@
-"""Writes the flights in transactions: most commit, some abort, one is left open by a producer that is killed."""
+"""Writes the flights in transactions: most commit, some abort, one is left open by a producer that is
+killed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Where the demo's log is: a directory, or a bucket or container of a server that lives as long as the demo."""
+"""Where the demo's log is: a directory, or a bucket or container of a server that lives as long as the
+demo.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ def directory(path: Path) -> Iterator[str]:
 
 @contextmanager
 def bucket() -> Iterator[str]:
-    """Start a server, yield the location of a log in a bucket of it, and stop the server, however the demo ends.
+    """Start a server, yield the location of a log in a bucket of it, and stop the server, however the demo
+    ends.
 
     Credentials and endpoint are in the environment, as on a machine in a cloud: nothing in the demo names
     them, and the processes that it starts (Spark and its Python workers, the producer that is killed) have
@@ -63,7 +66,8 @@ def container() -> Iterator[str]:
 
 @contextmanager
 def google_bucket() -> Iterator[str]:
-    """Start moto in Google's place, and yield the location of a log in a bucket of it, as :func:`bucket` does for S3.
+    """Start moto in Google's place, and yield the location of a log in a bucket of it, as :func:`bucket` does
+    for S3.
 
     Raises
     ------

@@ -1,4 +1,6 @@
-"""Seals the log and prints an abort index: the bytes that a Kafka broker would have written, and what they say."""
+"""Seals the log and prints an abort index: the bytes that a Kafka broker would have written, and what they
+say.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ def seal_and_show(log: TxnLog, topic: str, console: Console) -> bool:
     report = log.maintain("seal")
     state = log.refresh()
     console.print(
-        f"{report.batches:,} batches of {report.partitions} partitions sealed into {report.segments} segments "
+        f"{report.batches:,} batches of {report.partitions} partitions sealed into {report.segments} "
+        f"segments "
         f"({report.sidecar_bytes:,} bytes of sidecars); the state keeps {state.extents} extents"
     )
     record = next(one for one in reversed(list(state.segments)) if one.topic_id == topic_id)

@@ -26,7 +26,9 @@ SECONDS_MAX = 300
 
 
 def judge(report: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
-    """Return what pip-audit's report says: findings with a mended version, those without, and what was not audited."""
+    """Return what pip-audit's report says: findings with a mended version, those without, and what was not
+    audited.
+    """
     mended: list[str] = []
     open_ones: list[str] = []
     unasked: list[str] = []
@@ -85,11 +87,13 @@ def main() -> int:
             print(f"{lock}: {line}")
         known = len(report["dependencies"]) - len(unasked)
         print(
-            f"{lock}: {known} audited, {len(mended) + len(open_ones)} findings, {len(mended)} with a mended version"
+            f"{lock}: {known} audited, {len(mended) + len(open_ones)} findings, {len(mended)} with a "
+            f"mended version"
         )
         if unasked:
             print(
-                f"{lock}: NOT AUDITED, the service does not know them: {len(unasked)} ({', '.join(unasked[:5])} …)"
+                f"{lock}: NOT AUDITED, the service does not know them: {len(unasked)} "
+                f"({', '.join(unasked[:5])} …)"
             )
         if not known:
             break  # what it does not know of one lock it does not know of the others

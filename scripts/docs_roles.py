@@ -1,4 +1,6 @@
-"""A part of the API reference (scripts/docs_site.py): roles of docstrings, such as ``:meth:``, as Markdown."""
+"""A part of the API reference (scripts/docs_site.py): roles of docstrings, such as ``:meth:``, as
+Markdown.
+"""
 
 from __future__ import annotations
 

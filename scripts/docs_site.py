@@ -146,7 +146,9 @@ def stage_pages(root: Path, target: Path) -> None:
 
 
 def _moved(match: re.Match[str]) -> str:
-    """Return a link of a page of the root as it has to be on the site; its text where the site has no such page."""
+    """Return a link of a page of the root as it has to be on the site; its text where the site has no such
+    page.
+    """
     text, target, anchor = match[1], match[2], match[3] or ""
     if re.match(r"[a-z]+:", target):
         return match[0]
@@ -201,7 +203,9 @@ def _check_places(nav: list[Any], docs: Path) -> None:
 
 
 def _fetch_nothing(site: Path) -> None:
-    """Take out the addresses of scripts that the theme would fetch elsewhere, for very old browsers and for diagrams."""
+    """Take out the addresses of scripts that the theme would fetch elsewhere, for very old browsers and for
+    diagrams.
+    """
     for path in site.rglob("*.map"):  # for those who develop the theme
         path.unlink()
     count = 0

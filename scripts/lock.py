@@ -1,4 +1,5 @@
-"""Writes the locks from the pins: each pinned version with the SHA-256 of each of its files, for ``--require-hashes``.
+"""Writes the locks from the pins: each pinned version with the SHA-256 of each of its files, for
+``--require-hashes``.
 
 ``python scripts/lock.py`` (``make lock``) after a change of requirements-dev.txt. The hashes come from the
 index that pip is set up with; nothing is downloaded. Uses pip's own machinery, which has no public interface

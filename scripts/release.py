@@ -1,4 +1,5 @@
-"""Builds a release into dist/: sdist, wheel, SBOM; tries the wheel in empty environments, alone and as a new user does; tags.
+"""Builds a release into dist/: sdist, wheel, SBOM; tries the wheel in empty environments, alone and as a new
+user does; tags.
 
 ``python -m scripts.release`` (``make release``) builds and tries only. With ``--tag`` (``make release
 VERSION=0.2.0``) the version has to be txnformat.version's, CHANGELOG.md has to have it, nothing may be
@@ -65,7 +66,10 @@ def build(source: Path, target: Path) -> tuple[Path, Path]:
 
 
 def _built(kind: str, source: Path, target: Path) -> str:
-    code = f"import sys; from setuptools import build_meta; name = build_meta.build_{kind}(sys.argv[1]); print('\\n' + name)"
+    code = (
+        f"import sys; from setuptools import build_meta; name = build_meta.build_{kind}(sys.argv[1]); "
+        f"print('\\n' + name)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code, target], cwd=source, check=True, stdout=subprocess.PIPE, text=True
     )
@@ -96,7 +100,9 @@ def problems(sdist: Path, wheel: Path) -> list[str]:
 
 
 def try_wheel(wheel: Path) -> None:
-    """Install the wheel, with what it requires, into an environment of its own; write a log and read it there."""
+    """Install the wheel, with what it requires, into an environment of its own; write a log and read it
+    there.
+    """
     with tempfile.TemporaryDirectory(prefix="txnlog-release-") as name:
         folder = Path(name)
         subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)

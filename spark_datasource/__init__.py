@@ -1,4 +1,5 @@
-"""The Spark Python DataSource ``txnlog``: ``datasource`` is what Spark calls; ``schema`` is between a topic's schema and Spark's.
+"""The Spark Python DataSource ``txnlog``: ``datasource`` is what Spark calls; ``schema`` is between a topic's
+schema and Spark's.
 
 * ``options``: the options of reads and writes, each declared once in ``options.declared``, and parsed once
   into plain values.

@@ -1,4 +1,6 @@
-"""Compaction by a Spark job: tasks write the new files, the driver puts them into the place of the old ones."""
+"""Compaction by a Spark job: tasks write the new files, the driver puts them into the place of the old
+ones.
+"""
 
 from __future__ import annotations
 

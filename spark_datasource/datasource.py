@@ -126,7 +126,9 @@ class TxnLogDataSource(DataSource):
 
     @clean_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> TxnLogStreamWriter:  # Spark's
-        """Return the writer of one batch of a stream: Spark makes one to plan it, and another one to commit it."""
+        """Return the writer of one batch of a stream: Spark makes one to plan it, and another one to commit
+        it.
+        """
         from spark_datasource.options.write import parse_stream_write_options
         from spark_datasource.stream.sink import TxnLogStreamWriter
 
@@ -157,7 +159,8 @@ def _under(trace: str | None, made: R) -> R:
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("txnlog")`` known to a session, in every thread, with the session's settings for ``s3a://``.
+    """Make ``format("txnlog")`` known to a session, in every thread, with the session's settings for
+    ``s3a://``.
 
     Spark finds the format by itself when the package is installed for the driver's Python, and no other
     installed module called ``pyspark_*`` fails to import. Only from here are

@@ -45,7 +45,9 @@ T = TypeVar("T")
 
 
 def cause_of(error: Exception) -> str:
-    """Return the text of an error of Spark in one line; an error of Java only names the call in its first one."""
+    """Return the text of an error of Spark in one line; an error of Java only names the call in its first
+    one.
+    """
     lines = [
         line for line in str(error).splitlines() if not line.startswith("An error occurred while calling ")
     ]
@@ -102,7 +104,9 @@ def unsupported(what: str, hint: str) -> InvalidInputError:
 
 
 def error_in(text: str) -> TxnLogError | None:
-    """Return the error of txnlog that the text of an error of Spark tells of: its class, kind and message; else None."""
+    """Return the error of txnlog that the text of an error of Spark tells of: its class, kind and message;
+    else None.
+    """
     found = _CODED.search(text)
     cls = getattr(errors, found[1], None) if found is not None else None
     if found is None or not isinstance(cls, type) or not issubclass(cls, TxnLogError):

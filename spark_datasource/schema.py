@@ -86,7 +86,8 @@ def common_schema(
         fields = _schema_of(name, other, columns, case_sensitive=case_sensitive).fields
         found = {field.name: field.dataType for field in fields}
         problems += [
-            f"column {column!r:.300} is {_type(expected, column)} in {first}, {_type(found, column)} in {name}"
+            f"column {column!r:.300} is {_type(expected, column)} in {first}, {_type(found, column)} in "
+            f"{name}"
             for column in {**expected, **found}
             if expected.get(column) != found.get(column)
         ]
@@ -94,7 +95,8 @@ def common_schema(
         raise InvalidInputError(
             problems,
             kind="schema-mismatch",
-            hint="topics that are read together have columns of the same names and types: choose them with option columns",
+            hint="topics that are read together have columns of the same names and types: choose them "
+            "with option columns",
         )
     return common
 
@@ -102,7 +104,9 @@ def common_schema(
 def _schema_of(
     topic: str, schema: TopicSchema, columns: Sequence[str] | None, *, case_sensitive: bool
 ) -> StructType:
-    """Return what :func:`spark_schema` does; of several topics the error has to say which one lacks a column."""
+    """Return what :func:`spark_schema` does; of several topics the error has to say which one lacks a
+    column.
+    """
     try:
         return spark_schema(schema, columns, case_sensitive=case_sensitive)
     except InvalidInputError as error:
@@ -187,13 +191,16 @@ def check_frame(topic: str, schema: TopicSchema, frame: StructType) -> None:
         raise InvalidInputError(
             error.problems,
             kind=error.kind,
-            hint=f"nothing was written; select and cast to the topic's columns{_growing(topic, schema, renamed)}",
+            hint=f"nothing was written; select and cast to the topic's "
+            f"columns{_growing(topic, schema, renamed)}",
             topic=topic,
         ) from None
 
 
 def _growing(topic: str, schema: TopicSchema, frame: pa.Schema) -> str:
-    """Return the call that gives a topic the columns which only a DataFrame has; empty when there are none."""
+    """Return the call that gives a topic the columns which only a DataFrame has; empty when there are
+    none.
+    """
     fields = [
         f"pa.field({field.name!r}, {arrow_code(field.type)})"
         for field in frame

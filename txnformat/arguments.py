@@ -1,4 +1,6 @@
-"""Arguments that hold several values, read to their end, which a generator need not have; flags, numbers, and names among others."""
+"""Arguments that hold several values, read to their end, which a generator need not have; flags, numbers, and
+names among others.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ acknowledge."""
 
 
 def is_text(value: object) -> bool:
-    """Return whether an argument that should be a text is one: what users pass may be anything, also what cannot be hashed."""
+    """Return whether an argument that should be a text is one: what users pass may be anything, also what
+    cannot be hashed.
+    """
     return isinstance(value, str)
 
 
@@ -51,14 +55,18 @@ def is_utf8(value: str) -> bool:
 
 
 def is_flag(value: object) -> bool:
-    """Return whether an argument is True or False: also 1, 0 or a boolean of numpy, which may not be loaded."""
+    """Return whether an argument is True or False: also 1, 0 or a boolean of numpy, which may not be
+    loaded.
+    """
     if isinstance(value, int):
         return value in (0, 1)
     return type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_")
 
 
 def check_flags(**flags: object) -> None:
-    """Raise InvalidInputError of kind ``invalid-argument`` about each argument that is neither True nor False."""
+    """Raise InvalidInputError of kind ``invalid-argument`` about each argument that is neither True nor
+    False.
+    """
     found = [
         f"{name} is {repr_of(value, 80)}, not True or False"
         for name, value in flags.items()
@@ -69,7 +77,9 @@ def check_flags(**flags: object) -> None:
 
 
 def check_callable(value: object, name: str) -> None:
-    """Raise InvalidInputError of kind ``invalid-argument`` about an argument that is neither None nor can be called."""
+    """Raise InvalidInputError of kind ``invalid-argument`` about an argument that is neither None nor can be
+    called.
+    """
     if value is not None and not callable(value):
         raise InvalidInputError(
             f"{name} is {repr_of(value, 80)}, not a function",
@@ -102,7 +112,8 @@ def whole(
     *,
     kind: str = "invalid-argument",
 ) -> int:
-    """Return a whole number from ``least`` to ``most`` (both inclusive); without them, one that fits into 64 bits.
+    """Return a whole number from ``least`` to ``most`` (both inclusive); without them, one that fits into 64
+    bits.
 
     Raises InvalidInputError of kind ``kind``.
     """
@@ -130,7 +141,9 @@ def text(name: str, value: object) -> str:
 
 
 def each_text(name: str, values: Sequence[object], call: str) -> None:
-    """Raise InvalidInputError (``invalid-argument``) about names that a user passes one by one, and that are none, such as a list of them."""
+    """Raise InvalidInputError (``invalid-argument``) about names that a user passes one by one, and that are
+    none, such as a list of them.
+    """
     for value in values:
         if not isinstance(value, str):
             inner = items(value, name)
@@ -143,7 +156,9 @@ def each_text(name: str, values: Sequence[object], call: str) -> None:
 
 
 def problems_of_columns(value: Any) -> list[str]:
-    """Return what is wrong with the columns that a reader wants: they are in an order, and each has one place in it."""
+    """Return what is wrong with the columns that a reader wants: they are in an order, and each has one place
+    in it.
+    """
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         return [f"columns is {repr_of(value, 80)}, not a list of names"]
     if not value:
@@ -157,7 +172,8 @@ def problems_of_columns(value: Any) -> list[str]:
 
 
 def items(values: Any, name: str, *, kind: str = "too-many-items") -> Any:
-    """Return the values of the argument ``name`` as a list; what is no iterable, a text or a mapping comes back as it is.
+    """Return the values of the argument ``name`` as a list; what is no iterable, a text or a mapping comes
+    back as it is.
 
     Raises InvalidInputError of kind ``kind`` about more than ITEMS_MAX, perhaps without end. Nothing was
     done.
@@ -196,7 +212,8 @@ def check_settings(
     problems: Iterable[str] = (),
     flags: Iterable[str] = (),
 ) -> None:
-    """Raise about every problem of a settings object (kind ``invalid-settings``), those that are known already included.
+    """Raise about every problem of a settings object (kind ``invalid-settings``), those that are known
+    already included.
 
     ``bounds``: by field, the smallest and the largest whole number (inclusive); ``choices``: by field, the
     texts allowed; ``flags``: fields that are True or False, also as numpy has them.
@@ -221,7 +238,9 @@ def check_settings(
 
 
 def other_case(name: object, known: Iterable[str]) -> str:
-    """Return "; did you mean …?" for an unknown name that differs from exactly one of ``known`` by letter case; else ""."""
+    """Return "; did you mean …?" for an unknown name that differs from exactly one of ``known`` by letter
+    case; else "".
+    """
     if not isinstance(name, str):
         return ""
     alike = [one for one in known if one.lower() == name.lower()]

@@ -26,7 +26,9 @@ class Instant(NamedTuple):
 
 
 def steady_ms(instant: Instant) -> int:
-    """Return the reading of the clock that does not jump, if the machine has it: readings of one machine differ by the time between them."""
+    """Return the reading of the clock that does not jump, if the machine has it: readings of one machine
+    differ by the time between them.
+    """
     return instant.wall_ms if instant.boot_ms is None else instant.boot_ms
 
 
@@ -45,7 +47,9 @@ class ClockReading(Protocol):
 
 
 def waited_ms(start: ClockReading, end: ClockReading) -> int:
-    """Return the milliseconds between two readings of a machine's clocks, by the one that does not jump if it has it."""
+    """Return the milliseconds between two readings of a machine's clocks, by the one that does not jump if it
+    has it.
+    """
     if start.boot_ms is None or end.boot_ms is None:
         return end.wall_ms - start.wall_ms
     return end.boot_ms - start.boot_ms

@@ -29,5 +29,7 @@ def seconds(text: str) -> float | None:
 
 
 def special_float(value: float) -> str:
-    """Return the name of a float that JSON has no number for: ``NaN``, ``Infinity`` or ``-Infinity``, as protobuf's JSON has it."""
+    """Return the name of a float that JSON has no number for: ``NaN``, ``Infinity`` or ``-Infinity``, as
+    protobuf's JSON has it.
+    """
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -72,7 +72,9 @@ VALUE_CHARS_MAX = 300
 
 @contextmanager
 def needing(package: str, what: str, *, extra: str) -> Iterator[None]:
-    """Import within this; where the package, or a part of it, is missing, ModuleNotFoundError says which extra of txnlog brings it."""
+    """Import within this; where the package, or a part of it, is missing, ModuleNotFoundError says which
+    extra of txnlog brings it.
+    """
     try:
         yield
     except ModuleNotFoundError as error:
@@ -324,7 +326,9 @@ class AckConflictError(TxnLogError):
 
 
 class StaleAppVersionError(TxnLogError):
-    """The log holds a later version of this application id, or this one with other rows; a newer instance has taken over; versions are missing."""
+    """The log holds a later version of this application id, or this one with other rows; a newer instance has
+    taken over; versions are missing.
+    """
 
     default_kind = "stale-app-version"
 

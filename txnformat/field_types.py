@@ -1,4 +1,5 @@
-"""Types of the fields of documents: a declaration with them is all that a decoder needs to check a value by itself.
+"""Types of the fields of documents: a declaration with them is all that a decoder needs to check a value by
+itself.
 
 ``Meta.description`` is what an error says was expected; numbers and texts without one are described by their
 bounds.

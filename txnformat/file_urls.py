@@ -11,7 +11,9 @@ __all__ = ["file_path", "file_url", "unescaped"]
 
 
 def file_url(path: str) -> str:
-    """Return ``file://`` and an absolute path; a percent sign, and a byte that is no UTF-8, stand as ``%25`` and the like, so that :func:`file_path` gives the path back."""
+    """Return ``file://`` and an absolute path; a percent sign, and a byte that is no UTF-8, stand as ``%25``
+    and the like, so that :func:`file_path` gives the path back.
+    """
     if "%" not in path and is_utf8(path):
         return f"file://{path}"
     return "file://" + "".join(one if one != "%" and is_utf8(one) else _percent(one) for one in path)
@@ -36,7 +38,8 @@ def file_path(url: str) -> str:
 
 
 def unescaped(url: str) -> str:
-    """Return the URL of a root as Hadoop, Iceberg's clients and deltalake take it: they know no escapes in a path.
+    """Return the URL of a root as Hadoop, Iceberg's clients and deltalake take it: they know no escapes in a
+    path.
 
     Other URLs stay as they are.
     """

@@ -59,7 +59,9 @@ def run_after_fork(function: Callable[[], None]) -> None:
 
 
 def renewed(module: dict[str, Any], name: str, make: Callable[[], T]) -> T:
-    """Return ``make()`` for the global ``name`` of a module (its ``globals()``): every forked child makes another one there."""
+    """Return ``make()`` for the global ``name`` of a module (its ``globals()``): every forked child makes
+    another one there.
+    """
     run_after_fork(lambda: module.update({name: make()}))
     return make()
 

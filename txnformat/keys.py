@@ -2,29 +2,27 @@
 
 Layout (relative to the root)::
 
-    _txnlog/format.json                      log id and format version, created once
-    _txnlog/log/<20 digits>.json             commit entries, create-only
-    _txnlog/bundles/<20 digits>-<20 digits>  the heads of the entries from the first to the last
-    _txnlog/payloads/<20 digits>-<20 digits> the same entries with their payloads
-    _txnlog/snapshots/<20 digits>-<uuid>     state after an entry
-    _txnlog/tables/<20 digits>-<uuid>.arrow  batch tables and segment lists
-    _txnlog/latest                           hint, replaced
-    _txnlog/boundary/<20 digits>             entries below may be deleted, create-only
+    _txnlog/format.json                      log id and format version, created once _txnlog/log/<20
+    digits>.json             commit entries, create-only _txnlog/bundles/<20 digits>-<20 digits>  the heads of
+    the entries from the first to the last _txnlog/payloads/<20 digits>-<20 digits> the same entries with
+    their payloads _txnlog/snapshots/<20 digits>-<uuid>     state after an entry _txnlog/tables/<20
+    digits>-<uuid>.arrow  batch tables and segment lists _txnlog/latest                           hint,
+    replaced _txnlog/boundary/<20 digits>             entries below may be deleted, create-only
     _txnlog/condemned/<20 digits>-<uuid>     what a vacuum may delete, since a state does not name it
-    _txnlog/probe/<uuid>                     no part of the log: made and deleted to try the store
-    <name>-<8 hex>/data/<20 digits>-<uuid>.parquet   segment files
-    <name>-<8 hex>/data/<20 digits>-<uuid>.parquet@<20 digits>+<first byte>   embedded files: no objects, but parts of the entry's payload
-    <name>-<8 hex>/segments/<20 digits>-<uuid>.index      sealed segments: batches,
-    <name>-<8 hex>/segments/<20 digits>-<uuid>.markers    markers,
-    <name>-<8 hex>/segments/<20 digits>-<uuid>.txnindex   aborted transactions
-    <name>-<8 hex>/_delta_log/<20 digits>.json            the topic as a Delta table: versions, create-only,
-    <name>-<8 hex>/_delta_log/<20 digits>.checkpoint.parquet   checkpoints,
-    <name>-<8 hex>/_delta_log/_last_checkpoint            and a hint, replaced
-    <name>-<8 hex>/data/_delta_log/…                      the same of the table with offsets, which has compacted files only
-    <name>-<8 hex>/_iceberg/metadata/v<number>.metadata.json   the topic as an Iceberg table: versions, create-only,
-    <name>-<8 hex>/_iceberg/metadata/snap-<snapshot>-<number>-<32 hex>.avro, <number>-<32 hex>.avro   manifest lists and manifests made for them,
-    <name>-<8 hex>/_iceberg/metadata/version-hint.text    and a hint, replaced
-    _views/<format>/<20 digits>[.<number>].json  which versions of tables show one entry, create-only; "delta", "delta-offsets" or "iceberg"
+    _txnlog/probe/<uuid>                     no part of the log: made and deleted to try the store <name>-<8
+    hex>/data/<20 digits>-<uuid>.parquet   segment files <name>-<8 hex>/data/<20 digits>-<uuid>.parquet@<20
+    digits>+<first byte>   embedded files: no objects, but parts of the entry's payload <name>-<8
+    hex>/segments/<20 digits>-<uuid>.index      sealed segments: batches, <name>-<8 hex>/segments/<20
+    digits>-<uuid>.markers    markers, <name>-<8 hex>/segments/<20 digits>-<uuid>.txnindex   aborted
+    transactions <name>-<8 hex>/_delta_log/<20 digits>.json            the topic as a Delta table: versions,
+    create-only, <name>-<8 hex>/_delta_log/<20 digits>.checkpoint.parquet   checkpoints, <name>-<8
+    hex>/_delta_log/_last_checkpoint            and a hint, replaced <name>-<8 hex>/data/_delta_log/…
+    the same of the table with offsets, which has compacted files only <name>-<8
+    hex>/_iceberg/metadata/v<number>.metadata.json   the topic as an Iceberg table: versions, create-only,
+    <name>-<8 hex>/_iceberg/metadata/snap-<snapshot>-<number>-<32 hex>.avro, <number>-<32 hex>.avro   manifest
+    lists and manifests made for them, <name>-<8 hex>/_iceberg/metadata/version-hint.text    and a hint,
+    replaced _views/<format>/<20 digits>[.<number>].json  which versions of tables show one entry,
+    create-only; "delta", "delta-offsets" or "iceberg"
 
 Names that come from a log are checked on read as on write: nothing in a log can lead outside its root.
 """
@@ -294,7 +292,9 @@ def payloads_key(first: int, last: int) -> str:
 
 
 def parse_payloads_key(key: str) -> tuple[int, int] | None:
-    """Return the payload bundle's first and last entry (both inclusive), or None when the key is not that of one."""
+    """Return the payload bundle's first and last entry (both inclusive), or None when the key is not that of
+    one.
+    """
     match = _PAYLOADS.fullmatch(key)
     return (int(match[1]), int(match[2])) if match else None
 
@@ -349,7 +349,9 @@ def own_key(key: str) -> str:
 
 
 def place_of(key: str) -> Place | None:
-    """Return where the bytes of a segment file are, at a key that :func:`parse_any_file_key` recognises; None: it is an object."""
+    """Return where the bytes of a segment file are, at a key that :func:`parse_any_file_key` recognises;
+    None: it is an object.
+    """
     place = key.partition("@")[2]
     if not place:
         return None
@@ -364,12 +366,15 @@ def parse_any_file_key(key: str) -> ObjectName | None:
 
 
 def has_own_directory_only(directory: str) -> bool:
-    """Return whether a topic's name was cut in its directory's: then ``<name>-<8 hex>`` may be another topic's, too."""
+    """Return whether a topic's name was cut in its directory's: then ``<name>-<8 hex>`` may be another
+    topic's, too.
+    """
     return len(directory) >= NAME_CHARS_MAX
 
 
 def is_topics_file(key: str, directory: str) -> bool:
-    """Return whether a segment file, at a key that :func:`parse_any_file_key` recognises, may be named for the topic with this directory.
+    """Return whether a segment file, at a key that :func:`parse_any_file_key` recognises, may be named for
+    the topic with this directory.
 
     It lies there, or in a directory that the topic would have with another id: a writer that lost the
     creation of the topic to another one has uploaded there. No other topic can have such a directory.
@@ -379,7 +384,9 @@ def is_topics_file(key: str, directory: str) -> bool:
 
 
 def is_topics_sidecar(key: str, directory: str) -> bool:
-    """Return whether a sidecar (its key recognised as one) may be named for the topic with this directory: it lies there."""
+    """Return whether a sidecar (its key recognised as one) may be named for the topic with this directory: it
+    lies there.
+    """
     return key[: key.find("/")] == directory
 
 
@@ -389,7 +396,9 @@ def sidecar_key(directory: str, born: int, uuid: str, kind: str) -> str:
 
 
 def offsets_location(directory: str) -> str:
-    """Return the directory of a topic's Delta table with offsets: that of its segment files, below the one of the other table."""
+    """Return the directory of a topic's Delta table with offsets: that of its segment files, below the one of
+    the other table.
+    """
     return f"{directory}/data"
 
 
@@ -431,7 +440,9 @@ def delta_name(key: str) -> DeltaName | None:
 
 
 def iceberg_location(directory: str) -> str:
-    """Return the directory of a topic's Iceberg table: all that an engine could remove with the table is below it."""
+    """Return the directory of a topic's Iceberg table: all that an engine could remove with the table is
+    below it.
+    """
     return f"{directory}/_iceberg"
 
 
@@ -446,7 +457,9 @@ def iceberg_version_key(directory: str, version: int) -> str:
 
 
 def iceberg_list_key(directory: str, snapshot: int, version: int, digest: str) -> str:
-    """Return the key of the manifest list of a snapshot, made for a version; ``digest``: 32 digits of its bytes' hash."""
+    """Return the key of the manifest list of a snapshot, made for a version; ``digest``: 32 digits of its
+    bytes' hash.
+    """
     return f"{iceberg_prefix(directory)}snap-{snapshot}-{version}-{digest}.avro"
 
 
@@ -461,7 +474,9 @@ def iceberg_hint_key(directory: str) -> str:
 
 
 def iceberg_name(key: str) -> IcebergName | None:
-    """Return what the key of an object of an Iceberg table says, or None when it is not one that txnlog writes."""
+    """Return what the key of an object of an Iceberg table says, or None when it is not one that txnlog
+    writes.
+    """
     match = _ICEBERG.fullmatch(key)
     if match is None:
         return None
@@ -486,7 +501,9 @@ def manifest_name(key: str) -> ManifestName | None:
 
 
 def parse_index_key(key: str) -> ObjectName | None:
-    """Return born and uuid, or None when the key is not that of an ``.index``, or of the ``.runs`` of a compacted segment."""
+    """Return born and uuid, or None when the key is not that of an ``.index``, or of the ``.runs`` of a
+    compacted segment.
+    """
     return _parse_sidecar(key, "index") or _parse_sidecar(key, "runs")
 
 
@@ -511,7 +528,9 @@ def parse_txnindex_key(key: str) -> ObjectName | None:
 
 
 def named_after(key: str) -> ObjectName | None:
-    """Return what the key of a segment file, batch table, segment list or sidecar says; None when it is that of none."""
+    """Return what the key of a segment file, batch table, segment list or sidecar says; None when it is that
+    of none.
+    """
     return _parse(_DATA, key) or _parse(_TABLE, key) or _parse(_SIDECAR, key)
 
 
@@ -525,7 +544,9 @@ def _parse(pattern: re.Pattern[str], key: str) -> ObjectName | None:
 
 
 def check_key(key: str, parse: Callable[[str], ObjectName | None], *, where: str) -> str:
-    """Return ``key`` if ``parse`` recognises it, the only kind of object that document ``where`` may name there; else raise CorruptDataError."""
+    """Return ``key`` if ``parse`` recognises it, the only kind of object that document ``where`` may name
+    there; else raise CorruptDataError.
+    """
     if parse(key) is not None:
         return key
     raise CorruptDataError(
@@ -538,7 +559,9 @@ def check_key(key: str, parse: Callable[[str], ObjectName | None], *, where: str
 
 
 def check_topics_file(key: str, directory: str, *, where: str) -> None:
-    """Raise CorruptDataError unless segment file ``key`` may be named, by the object ``where``, for the topic with this directory."""
+    """Raise CorruptDataError unless segment file ``key`` may be named, by the object ``where``, for the topic
+    with this directory.
+    """
     if not is_topics_file(key, directory):
         raise _foreign_key(key, directory, where)
 
@@ -572,12 +595,15 @@ def check_topic_name(name: object) -> str:
 
 
 def check_new_topic_name(name: object) -> str:
-    """Return ``name`` if a topic may be created by it: legal, and its directory one that every store takes."""
+    """Return ``name`` if a topic may be created by it: legal, and its directory one that every store
+    takes.
+    """
     checked = check_topic_name(name)
     if not checked.startswith(TEMPORARY_PREFIX):
         return checked
     raise InvalidInputError(
-        f"{repr_of(name)} is not a valid topic name: local roots keep {TEMPORARY_PREFIX}… for files that are being written",
+        f"{repr_of(name)} is not a valid topic name: local roots keep {TEMPORARY_PREFIX}… for files that "
+        f"are being written",
         kind="invalid-topic-name",
         hint=f"use a name that does not begin with {TEMPORARY_PREFIX}",
     )

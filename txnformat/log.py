@@ -297,7 +297,8 @@ class TxnLog(LogReads):
         settings: Mapping[str, int | str] | None = None,
         unset: Sequence[str] | None = None,
     ) -> TopicState:
-        """Let a topic grow, rename and drop columns, or change its settings, in one step; nothing that is there is rewritten.
+        """Let a topic grow, rename and drop columns, or change its settings, in one step; nothing that is
+        there is rewritten.
 
         Requests: 1 entry.
 
@@ -507,7 +508,8 @@ class TxnLog(LogReads):
         dry_run: bool = False,
         force: bool | Sequence[str] = False,
     ) -> list[DeletedRecords]:
-        """Remove the oldest records of partitions (Kafka's ``deleteRecords``): log starts move, and never go back.
+        """Remove the oldest records of partitions (Kafka's ``deleteRecords``): log starts move, and never go
+        back.
 
         Parameters
         ----------
@@ -609,7 +611,8 @@ class TxnLog(LogReads):
         allow_short_grace: bool = False,
         progress: Progress | None = None,
     ) -> VacuumReport:
-        """Delete the objects that nothing names any more: what removed records left, lists that newer ones replace, failed uploads, old snapshots.
+        """Delete the objects that nothing names any more: what removed records left, lists that newer ones
+        replace, failed uploads, old snapshots.
 
         It takes two runs, the grace apart: the first condemns, the second deletes.
 
@@ -715,7 +718,8 @@ class TxnLog(LogReads):
         dry_run: bool = False,
         progress: Callable[[CompactionProgress], None] | None = None,
     ) -> list[CompactedTopic]:
-        """Write small files of old records together, so that reads need fewer requests; in topics with ``cleanup.policy=compact`` only the latest record of each key stays.
+        """Write small files of old records together, so that reads need fewer requests; in topics with
+        ``cleanup.policy=compact`` only the latest record of each key stays.
 
         Readers and writers go on meanwhile.
 
@@ -790,7 +794,8 @@ class TxnLog(LogReads):
         dry_run: bool = False,
         all_rows: bool = False,
     ) -> ErasureReport:
-        """Remove the records that a condition matches for good: files that hold them are rewritten, the old ones deleted by vacuums, and a certificate says when nothing is left.
+        """Remove the records that a condition matches for good: files that hold them are rewritten, the old
+        ones deleted by vacuums, and a certificate says when nothing is left.
 
         Records that were appended or staged before the call, and those of transactions that had begun by
         then, are covered; later ones that match may go, too.
@@ -886,7 +891,8 @@ class TxnLog(LogReads):
         return abandon(self.committer, erasure_id, requested_by=requested_by)
 
     def erasures(self, *, look: bool = False) -> list[ErasureStatus]:
-        """Return the erasures that are not complete and the last 100 that are, in the order of their requests, and what each lacks.
+        """Return the erasures that are not complete and the last 100 that are, in the order of their
+        requests, and what each lacks.
 
         Parameters
         ----------
@@ -913,7 +919,8 @@ class TxnLog(LogReads):
         return partition_offsets(state, state.topic(topic))
 
     def describe(self) -> LogDescription:
-        """Return what is in the log: topics, partitions, transactional ids, groups, what holds which partition back.
+        """Return what is in the log: topics, partitions, transactional ids, groups, what holds which
+        partition back.
 
         Requests: 1 LIST; of a topic that is compacted by key, those of its segment lists.
         """
@@ -946,7 +953,8 @@ class TxnLog(LogReads):
 
         Raises
         ------
-        InvalidInputError, NotFoundError, InvalidTransactionStateError, ProducerFencedError, CommitStateUnknownError
+        InvalidInputError, NotFoundError, InvalidTransactionStateError, ProducerFencedError,
+        CommitStateUnknownError
             See :func:`txnformat.admin.prepared.end_prepared`.
         """
         from txnformat.admin.prepared import end_prepared
@@ -1021,7 +1029,8 @@ class TxnLog(LogReads):
         entry: int | None = None,
         format: str = DELTA,  # the users' word
     ) -> dict[str, ViewTable]:
-        """Return the tables of one publication, by topic: read at these versions they join without a torn transaction.
+        """Return the tables of one publication, by topic: read at these versions they join without a torn
+        transaction.
 
         Parameters
         ----------
@@ -1071,7 +1080,8 @@ class TxnLog(LogReads):
         timestamp_as_of: Moment | None = None,
         entries: int = 1_000,
     ) -> Timeline:
-        """Return the transactions of a window of the log, as a page: a notebook shows it, ``save`` writes it to a file.
+        """Return the transactions of a window of the log, as a page: a notebook shows it, ``save`` writes it
+        to a file.
 
         Parameters
         ----------
@@ -1158,7 +1168,9 @@ class TxnLog(LogReads):
 
 
 def check_log(log: object, call: str) -> None:
-    """Raise InvalidInputError of kind ``not-a-log`` about the first argument of ``call`` if it is something else."""
+    """Raise InvalidInputError of kind ``not-a-log`` about the first argument of ``call`` if it is something
+    else.
+    """
     if not isinstance(log, TxnLog):
         hint = f"open it first: {call}(TxnLog.open(path), …)"
         raise InvalidInputError(f"{repr_of(log, 80)} is not a log", kind="not-a-log", hint=hint)

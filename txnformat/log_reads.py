@@ -1,4 +1,6 @@
-"""The reading half of TxnLog: topics as record batches and datasets, by isolation level; cuts through all topics."""
+"""The reading half of TxnLog: topics as record batches and datasets, by isolation level; cuts through all
+topics.
+"""
 
 from __future__ import annotations
 
@@ -289,7 +291,9 @@ class LogSnapshot:
         partitions: Sequence[int] | None,
         where: str | None,
     ) -> ReadPlan:
-        """Plan on the newest state that is known, ``now``, where everything is found that was moved since; no request for it."""
+        """Plan on the newest state that is known, ``now``, where everything is found that was moved since; no
+        request for it.
+        """
         pinned: TopicState = topic_as_of(self._state, topic, self.entry)
         newest = now.topic_of(pinned.topic_id, "the snapshot")  # a topic of the same name may be another one
         plan = self._log.plan(

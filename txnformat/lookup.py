@@ -27,7 +27,8 @@ def topic_named(log: TxnLog, name: str, partition: int | None = None) -> TopicSt
 
 
 def changed(log: TxnLog, topic: TopicState) -> TopicState | None:
-    """Return the topic that has the name of ``topic`` now; None: it has the columns and settings that are known.
+    """Return the topic that has the name of ``topic`` now; None: it has the columns and settings that are
+    known.
 
     Requests: those of a refresh.
     """

@@ -46,7 +46,8 @@ def as_moment_us(value: Moment, name: str) -> int:
         raise InvalidInputError(
             f"{name} is {repr_of(value, 100)}",
             kind="invalid-timestamp",
-            hint="use a datetime, ISO 8601 such as 2026-01-31T12:00:00Z (without a zone: UTC), or ms since the epoch",
+            hint="use a datetime, ISO 8601 such as 2026-01-31T12:00:00Z (without a zone: UTC), or ms "
+            "since the epoch",
         )
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=datetime.UTC)
@@ -73,7 +74,9 @@ def iso_date(day: int) -> str:
 
 
 def iso_time(value: int, per_second: int, digits: int) -> str:
-    """Return an instant, ``value`` parts of a second since 1970, with ``digits`` digits of the second (0: none)."""
+    """Return an instant, ``value`` parts of a second since 1970, with ``digits`` digits of the second (0:
+    none).
+    """
     seconds, part = divmod(value, per_second)
     day, second = divmod(seconds, _DAY_S)
     fraction = f".{part:0{digits}}" if digits else ""

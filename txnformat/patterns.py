@@ -25,7 +25,9 @@ _REPETITIONS = re.compile(r"\{[0-9]*,?[0-9]{5}")
 
 
 class Pattern:
-    """An expression of RE2, of at most 4 KiB, that a whole name has to match; else InvalidInputError of kind ``invalid-pattern``."""
+    """An expression of RE2, of at most 4 KiB, that a whole name has to match; else InvalidInputError of kind
+    ``invalid-pattern``.
+    """
 
     def __init__(self, text: Any) -> None:
         if not isinstance(text, str):

@@ -50,7 +50,9 @@ _MISSING: Any = object()
 
 
 def replace(value: T, **changes: Any) -> T:
-    """Return ``value``, a Struct (copied in C) or a dataclass, with some fields changed: Python 3.13's ``copy.replace``."""
+    """Return ``value``, a Struct (copied in C) or a dataclass, with some fields changed: Python 3.13's
+    ``copy.replace``.
+    """
     if isinstance(value, _Struct):
         return _replace(value, **changes)
     return dataclasses.replace(value, **changes)  # type: ignore[type-var]  # a dataclass, or dataclasses says so
@@ -62,7 +64,9 @@ def put(mapping: Mapping[K, V], key: K, value: V) -> Mapping[K, V]:
 
 
 def update(mapping: Mapping[K, V], more: Mapping[K, V]) -> Mapping[K, V]:
-    """Return ``mapping`` with more items at its end, or with other values of those that are there, which keep their places."""
+    """Return ``mapping`` with more items at its end, or with other values of those that are there, which keep
+    their places.
+    """
     if not more:
         return mapping
     if type(mapping) is Map:
@@ -118,7 +122,9 @@ def _items(values: AbstractSet[K]) -> Mapping[K, None]:
 
 
 class Members(AbstractSet[K]):
-    """An immutable set of the keys of a mapping; copies, pickles and what operators make of it are frozensets."""
+    """An immutable set of the keys of a mapping; copies, pickles and what operators make of it are
+    frozensets.
+    """
 
     __slots__ = ("items",)
 
@@ -147,7 +153,8 @@ class Members(AbstractSet[K]):
 
 
 class Map(Mapping[K, V]):
-    """An immutable mapping with more items than a dict that is copied for each change; it has the order of a dict.
+    """An immutable mapping with more items than a dict that is copied for each change; it has the order of a
+    dict.
 
     Most items are in a dict that never changes and that all versions share. Beside it are the items that have
     changed or come since, and the keys that have gone: at most about twice as many as the square root of the
@@ -278,7 +285,9 @@ class Map(Mapping[K, V]):
 
 
 def _joined(parts: Sequence[Rows], dtype: np.dtype[Any]) -> Rows:
-    """Return the parts as one array that cannot be changed; of structured rows bytes are copied several times faster than items."""
+    """Return the parts as one array that cannot be changed; of structured rows bytes are copied several times
+    faster than items.
+    """
     contiguous: list[Any] = [
         part if part.flags.c_contiguous and part.dtype is dtype else np.ascontiguousarray(part, dtype)
         for part in parts
@@ -350,7 +359,9 @@ class Columns:
         return _joined(found[::-1], self.dtype)
 
     def until(self, column: str, end: int) -> Rows:
-        """Return the first rows, those with less than ``end`` in a column, which ascends; costs only the chunks they lie in."""
+        """Return the first rows, those with less than ``end`` in a column, which ascends; costs only the
+        chunks they lie in.
+        """
         found: list[Rows] = []
         for chunk in self._parts():
             count = int(np.searchsorted(chunk[column], end))
@@ -402,7 +413,9 @@ class _Chunk(Generic[T]):
         return _Chunk, (self.numbers, self.values)
 
     def keys(self) -> frozenset[str]:
-        """Return the values' ``key``s, each up to the first ``@``; they are collected when they are asked for first."""
+        """Return the values' ``key``s, each up to the first ``@``; they are collected when they are asked for
+        first.
+        """
         if self._keys is None:
             self._keys = frozenset([value.key.partition("@")[0] for value in self.values])  # type: ignore[attr-defined]
         return self._keys
@@ -473,7 +486,8 @@ class Vector(Generic[T]):
         return None
 
     def first_of(self, keys: Collection[str]) -> str | None:
-        """Return the first of some keys that a value has up to the first ``@`` of its own, None if none has one.
+        """Return the first of some keys that a value has up to the first ``@`` of its own, None if none has
+        one.
 
         Only for values with a ``key``.
 

@@ -58,7 +58,9 @@ class Tracer(Protocol):
     """Makes spans."""
 
     def span(self, name: str, attributes: dict[str, Any], *, is_current: bool, parent: str | None) -> Span:
-        """Return a span that has not begun; ``is_current``: spans that begin within it, in its thread, are its children."""
+        """Return a span that has not begun; ``is_current``: spans that begin within it, in its thread, are
+        its children.
+        """
         ...
 
     def here(self) -> str | None:
@@ -117,19 +119,25 @@ def span(name: str, /, *, is_current: bool = True, parent: str | None = None, **
 
 
 def here() -> str | None:
-    """Return the span that is current here, as another process can take it (W3C's ``traceparent``); None: there is none, or nothing is traced."""
+    """Return the span that is current here, as another process can take it (W3C's ``traceparent``); None:
+    there is none, or nothing is traced.
+    """
     tracer = _tracer
     return None if tracer is None else tracer.here()
 
 
 def under(parent: str | None) -> AbstractContextManager[object]:
-    """Make a span of another process (:func:`here`) the current one, for a while; None: leave all as it is."""
+    """Make a span of another process (:func:`here`) the current one, for a while; None: leave all as it
+    is.
+    """
     tracer = _tracer
     return _NOTHING if tracer is None or parent is None else tracer.under(parent)
 
 
 def counted(one: Span, batches: Iterator[B]) -> Iterator[B]:
-    """Yield batches within a span, from the first to the last that the caller takes; as they are while nothing is traced."""
+    """Yield batches within a span, from the first to the last that the caller takes; as they are while
+    nothing is traced.
+    """
     return _counted(one, batches) if one else batches
 
 

@@ -248,7 +248,8 @@ class _Joiner:
         )
 
     def _beginning(self, growing: _Growing) -> tuple[int, Any, Any, Any]:
-        """Return offset, key, headers and timestamp of the first chunk of a value that began before the range.
+        """Return offset, key, headers and timestamp of the first chunk of a value that began before the
+        range.
 
         Mostly its chunks follow each other, so the first look finds it; records of others may lie between.
         """

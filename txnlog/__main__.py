@@ -1,4 +1,6 @@
-"""``python -m txnlog``, and the command ``txnlog``: the way in, where Ctrl-C counts before all that the command line needs is loaded."""
+"""``python -m txnlog``, and the command ``txnlog``: the way in, where Ctrl-C counts before all that the
+command line needs is loaded.
+"""
 
 from __future__ import annotations
 

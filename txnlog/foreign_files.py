@@ -1,4 +1,5 @@
-"""Parquet and Arrow files of others, read by another process: a file that is made for it, or damaged, ends only that one.
+"""Parquet and Arrow files of others, read by another process: a file that is made for it, or damaged, ends
+only that one.
 
 Run as ``python -m txnlog.foreign_files parquet`` it reads the file on stdin and answers on stdout: the number
 of rows in a line, then the rows as an Arrow stream; with ``arrow`` only the schema. An error is told on

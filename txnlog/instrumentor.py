@@ -1,4 +1,5 @@
-"""The instrumentor that ``opentelemetry-instrument`` finds by the entry point of setup.cfg, and calls: programs are traced without a line of code.
+"""The instrumentor that ``opentelemetry-instrument`` finds by the entry point of setup.cfg, and calls:
+programs are traced without a line of code.
 
 It imports nothing of txnlog but what spans need: this runs at the beginning of every process of Python, also
 of those that never use a log.

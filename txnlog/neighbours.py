@@ -1,4 +1,6 @@
-"""The packages beside this one: ``txnformat``, ``writers`` and ``spark_datasource`` are names that a user's folder may have, too."""
+"""The packages beside this one: ``txnformat``, ``writers`` and ``spark_datasource`` are names that a user's
+folder may have, too.
+"""
 
 import sys
 from importlib.machinery import PathFinder
@@ -24,12 +26,14 @@ def check_neighbours(own: str) -> None:
         found = _origin(name)
         if found is None:
             raise ImportError(
-                f"txnlog's own package {name!r} is missing beside {own}: install txnlog again, or put all of its packages into the zip file",
+                f"txnlog's own package {name!r} is missing beside {own}: install txnlog again, or put all "
+                f"of its packages into the zip file",
                 name=name,
             )
         if path.realpath(path.dirname(found)) != path.realpath(expected):  # noqa: PTH120
             raise ImportError(
-                f"{found} hides txnlog's own package {name!r}, because Python finds it first: rename it, or start Python where its folder is not "
+                f"{found} hides txnlog's own package {name!r}, because Python finds it first: rename it, "
+                f"or start Python where its folder is not "
                 "on sys.path",
                 name=name,
                 path=found,

@@ -264,7 +264,7 @@ def _named(name: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-# --- Metrics of a log --------------------------------------------------------------------------------------------------
+# --- Metrics of a log ---------------------------------------------------------------------------------------
 
 _UNITS = {"seconds": "s", "bytes": "By"}
 

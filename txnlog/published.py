@@ -1,4 +1,5 @@
-"""Tables that a log has published, opened by other engines at the versions of one publication; see docs/engines.md.
+"""Tables that a log has published, opened by other engines at the versions of one publication; see
+docs/engines.md.
 
 Joined at these versions, every transaction is in all of its tables, or in none. The newest versions of two
 tables may be of different publications.
@@ -170,7 +171,8 @@ def _loaded(reader: Any, url: str, package: str) -> Any:
     raise InvalidInputError(
         "this Spark has no source for published tables of this format",
         kind="missing-runtime",
-        hint=f"start Spark with the setting spark.jars.packages={package}, in the version that is made for it",
+        hint=f"start Spark with the setting spark.jars.packages={package}, in the version that is made "
+        f"for it",
         package=package,
     )
 

@@ -1,4 +1,6 @@
-"""Entries that say something else than was written, and whose checksum fits: what no accident makes, but a defect may."""
+"""Entries that say something else than was written, and whose checksum fits: what no accident makes, but a
+defect may.
+"""
 
 from __future__ import annotations
 

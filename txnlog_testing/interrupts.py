@@ -1,8 +1,8 @@
 """Raises an exception at any point of a call at which CPython can run a signal handler, one point at a time.
 
 A call is run once under :func:`record`, which lists its points; then again and again under :func:`interrupt`,
-each
-time with another point and everything else anew. The test then compares the answer to the caller with the effect::
+each time with another point and everything else anew. The test then compares the answer to the caller with
+the effect::
 
     with record() as points:
         producer.commit()
@@ -16,16 +16,18 @@ Where CPython runs signal handlers
 In the main thread, where the interpreter looks at its *eval breaker*, and in C functions that call
 ``PyErr_CheckSignals``. From ``Python/ceval.c`` (3.11) and ``Python/bytecodes.c`` (3.12 to 3.14):
 
-==========================  =====================================================  =================================
-version                     eval breaker                                           name in the source
-==========================  =====================================================  =================================
+==========================  =====================================================
+================================= version                     eval breaker
+name in the source ==========================  =====================================================
+=================================
 3.11, 3.12                  ``RESUME``, backward jumps, after ``CALL`` and         ``CHECK_EVAL_BREAKER``
                             ``CALL_FUNCTION_EX`` of anything but a plain function
 3.13                        the same, and ``CALL_KW``                              ``CHECK_EVAL_BREAKER``
 3.14                        the same; ``with`` is compiled to ``LOAD_SPECIAL``     ``_CHECK_PERIODIC``,
                             and ``CALL``, so also between ``__enter__`` and the    ``_CHECK_PERIODIC_IF_NOT_``
                             block (python/cpython#148874)                          ``YIELD_FROM``
-==========================  =====================================================  =================================
+==========================  =====================================================
+=================================
 
 A plain Python function is entered without leaving the interpreter's loop: its ``RESUME`` looks, the ``CALL``
 that entered it does not look again when it returns. :class:`PointKind` says how each of these is raised at.
@@ -348,7 +350,9 @@ class interrupt:  # used as a function
 
 
 def thinned(points: Sequence[Point], per_place: int = 2) -> list[Point]:
-    """Return the points with at most ``per_place`` of each place in the bytecode: the first ones, and the last one."""
+    """Return the points with at most ``per_place`` of each place in the bytecode: the first ones, and the
+    last one.
+    """
     total = Counter((point.place, point.offset, point.kind) for point in points)
     return [
         point

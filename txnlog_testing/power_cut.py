@@ -104,7 +104,9 @@ class Disk:
         """System calls so far that change something."""
 
     def load(self, unsynced: Collection[str] = ()) -> None:
-        """Take over what is on the real disk: durable, but for the names (paths below the base) that came unsynced."""
+        """Take over what is on the real disk: durable, but for the names (paths below the base) that came
+        unsynced.
+        """
 
         def node_of(path: Path) -> _Node:
             if not path.is_dir():

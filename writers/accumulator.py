@@ -92,7 +92,9 @@ class _Pending:
     """Bytes that the tables keep from being freed: a slice holds on to all of what it was cut from."""
 
     def add(self, table: Any, size: int, spare: int, *, is_named: bool, is_full: bool) -> None:
-        """Keep a table of ``size`` bytes; a full batch is not worth a copy, because it leaves with the next send."""
+        """Keep a table of ``size`` bytes; a full batch is not worth a copy, because it leaves with the next
+        send.
+        """
         alive = table.get_total_buffer_size()
         if alive > 2 * size + spare and not is_full:
             table = table.take(pa.array(np.arange(table.num_rows)))
@@ -202,13 +204,17 @@ class Accumulator:
         return Prepared(topic, table.nbytes, partition, table)
 
     def choose_partition(self, topic: TopicState, row: Mapping[str, Any]) -> int:
-        """Return the partition of a large record: by its key, else the one whose turn it is, which then passes on."""
+        """Return the partition of a large record: by its key, else the one whose turn it is, which then
+        passes on.
+        """
         table = conform([row], topic.schema.arrow_schema, topic.schema.added)
         ((partition, _),), is_keyless = self._distribute(topic, table, None)
         return self.next_partition(topic) if is_keyless else partition
 
     def next_partition(self, topic: TopicState, named: int | None = None) -> int:
-        """Return the partition that the caller named, else the one whose turn it is; the turn then passes on."""
+        """Return the partition that the caller named, else the one whose turn it is; the turn then
+        passes on.
+        """
         if named is not None:
             return named
         turn = self._turn(topic)
@@ -390,7 +396,9 @@ class Accumulator:
         return turn
 
     def _pass_on(self, topic: TopicState, partition: int) -> None:
-        """Note that a partition's batch is full or has left: if it took records in its turn, the turn is over."""
+        """Note that a partition's batch is full or has left: if it took records in its turn, the turn is
+        over.
+        """
         turn = self._turns.get(topic.topic_id)
         if turn is not None and turn.is_taken and turn.partition == partition:
             self._turns[topic.topic_id] = _Turn((partition + 1) % topic.partitions)

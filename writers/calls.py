@@ -76,7 +76,9 @@ class Calls:
             self.forget()
 
     def is_repeat(self, earlier: Interrupted, name: str) -> bool:
-        """Return whether a call asks for the answer of the one that was interrupted; it may never have begun."""
+        """Return whether a call asks for the answer of the one that was interrupted; it may never have
+        begun.
+        """
         return earlier.name == name and self.is_repeatable(name)
 
     def is_repeatable(self, name: str) -> bool:

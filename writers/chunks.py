@@ -94,7 +94,9 @@ def _of_file(file: Any, limit: int, first: bytes, following: bytes) -> Iterator[
 
 
 def _read(file: Any, size: int) -> bytes:
-    """Return the next ``size`` bytes of a file, fewer only at its end: one read may give less than there is."""
+    """Return the next ``size`` bytes of a file, fewer only at its end: one read may give less than
+    there is.
+    """
     parts: list[bytes] = []
     missing = size
     while missing:

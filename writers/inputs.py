@@ -1,4 +1,6 @@
-"""Input progress of a transaction: positions of groups and acknowledgements, until the next entry has them."""
+"""Input progress of a transaction: positions of groups and acknowledgements, until the next entry has
+them.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ class _Waiting(NamedTuple):
 
 
 class TransactionInputs:
-    """Positions and acks that wait for the next entry, and their consumers: one value, which every call replaces."""
+    """Positions and acks that wait for the next entry, and their consumers: one value, which every call
+    replaces.
+    """
 
     def __init__(self) -> None:
         self._waiting = _Waiting()

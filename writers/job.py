@@ -117,7 +117,8 @@ class _JobSession(Session):
 
 
 class JobProducer(Producer):
-    """A transactional producer whose open transaction others stage in, and that commits an application's version.
+    """A transactional producer whose open transaction others stage in, and that commits an application's
+    version.
 
     ``transactional_id``: as for :class:`~writers.producer.Producer`; the buffer is always "deferred".
     ``deferred_timeout_ms``: how long the transaction may stay open after the last stage.

@@ -11,7 +11,9 @@ __all__ = ["Linger"]
 
 
 class Linger:
-    """Calls ``flush`` after ``linger_ms`` in a daemon thread that ends with the call: an idle producer has no thread."""
+    """Calls ``flush`` after ``linger_ms`` in a daemon thread that ends with the call: an idle producer has no
+    thread.
+    """
 
     def __init__(self, linger_ms: int, flush: Callable[[], None]) -> None:
         self._seconds = linger_ms / 1000

@@ -1,4 +1,6 @@
-"""Locks of one process: a forked child must not use its parent's producer identity and sequence numbers a second time."""
+"""Locks of one process: a forked child must not use its parent's producer identity and sequence numbers a
+second time.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class OwnLock:
 
     @property
     def held(self) -> threading.RLock:
-        """The lock itself, for ``with`` after :meth:`check_own`: it is taken and given back without a step in Python."""
+        """The lock itself, for ``with`` after :meth:`check_own`: it is taken and given back without a step in
+        Python.
+        """
         return self._lock
 
     def __enter__(self) -> None:

@@ -54,7 +54,8 @@ Bytes = npt.NDArray[np.uint8]
 def assign_partitions(
     columns: Sequence[Any], num_partitions: int, turn: int
 ) -> tuple[npt.NDArray[np.int32], int]:
-    """Return the partition of every record of a batch, by key, else the whole batch's turn; and whose turn it is next.
+    """Return the partition of every record of a batch, by key, else the whole batch's turn; and whose turn it
+    is next.
 
     ``columns``: the key columns in the topic's order, of equal length. ``turn``: the partition whose turn it
     is, from the batch before (a random one at first; taken modulo ``num_partitions``). It passes on when a
@@ -110,7 +111,7 @@ def _check_partitions(num_partitions: int) -> None:
         raise InvalidInputError("the number of partitions must be at least 1", num_partitions=num_partitions)
 
 
-# --- murmur2 ---------------------------------------------------------------------------------------------------------
+# --- murmur2 ------------------------------------------------------------------------------------------------
 
 
 def murmur2(key: bytes) -> int:

@@ -75,7 +75,8 @@ class Producer:
         names them in one entry; a transaction that grows large or old goes on as "deferred". "deferred":
         every flush stages them, and they get offsets with the commit. "inline": every flush appends them with
         offsets, and a marker decides them. Which when: docs/open-transactions.md.
-    transaction_timeout_ms, deferred_timeout_ms, linger_ms, batch_bytes, buffer_bytes, roll_bytes, chunk_bytes, embed_bytes : int
+    transaction_timeout_ms, deferred_timeout_ms, linger_ms, batch_bytes, buffer_bytes, roll_bytes,
+    chunk_bytes, embed_bytes : int
         See :class:`writers.settings.ProducerSettings`.
 
     Notes
@@ -130,19 +131,25 @@ class Producer:
 
     def __repr__(self) -> str:
         name = self.settings.transactional_id
-        return f"{type(self).__name__}({self._log.url!r}, transactional_id={name!r}, status={self.status.value!r})"
+        return (
+            f"{type(self).__name__}({self._log.url!r}, transactional_id={name!r}, "
+            f"status={self.status.value!r})"
+        )
 
     def __reduce__(self) -> Any:
         # Pickle would say that a lock inside cannot be pickled, and copy would share all of it.
         raise InvalidInputError(
             f"{self!r:.200} cannot be pickled or copied: a producer works only in the process that made it",
             kind="not-picklable",
-            hint="make a producer in the process or Spark task that sends; give that process the path of the log",
+            hint="make a producer in the process or Spark task that sends; give that process the path of "
+            "the log",
         )
 
     @property
     def status(self) -> ProducerStatus:
-        """Where the producer stands; UNKNOWN_OUTCOME when this thread was interrupted in a call and has not settled it."""
+        """Where the producer stands; UNKNOWN_OUTCOME when this thread was interrupted in a call and has not
+        settled it.
+        """
         return ProducerStatus.UNKNOWN_OUTCOME if self._calls.is_interrupted else self._session.status
 
     @property
@@ -159,10 +166,12 @@ class Producer:
 
     @property
     def prepared(self) -> PreparedTransaction | None:
-        """In status PREPARED: the transaction whose outcome is decided elsewhere; an earlier instance may have left it."""
+        """In status PREPARED: the transaction whose outcome is decided elsewhere; an earlier instance may
+        have left it.
+        """
         return self._session.at.prepared
 
-    # --- the calls ---------------------------------------------------------------------------------------------------
+    # --- the calls ------------------------------------------------------------------------------------------
 
     def init(self) -> None:
         """Get an identity, and with a transactional id fence older instances and abort what they left open.
@@ -263,7 +272,8 @@ class Producer:
     def send_file(
         self, topic: str, file: str | os.PathLike[str] | IO[bytes], partition: int | None = None
     ) -> bool:
-        """Send the records of a Parquet file as they are: its bytes go into the log, and nothing is encoded anew.
+        """Send the records of a Parquet file as they are: its bytes go into the log, and nothing is encoded
+        anew.
 
         The file is read, and its values are checked, before any of it is sent; nothing that its footer says
         is passed on. Its records stand behind all that was sent before.
@@ -525,12 +535,13 @@ class Producer:
                 f"{'the producer is closed' if told else 'the producer could not be closed'}: {failure}"
             )
 
-    # --- how they are done -------------------------------------------------------------------------------------------
+    # --- how they are done ----------------------------------------------------------------------------------
 
     def _do(
         self, call: Call, body: Callable[[], T], expected: type[Exception] = TxnLogError, name: str = ""
     ) -> T:
-        """Do a call where no signal reaches it; a repeat of one that was interrupted gets the answer of that one.
+        """Do a call where no signal reaches it; a repeat of one that was interrupted gets the answer of that
+        one.
 
         ``name``: of the call with what it was given, if that must be the same in a repeat.
         """
@@ -572,7 +583,9 @@ class Producer:
         return earlier.name == Call.COMMIT
 
     def _prepared(self, topic: TopicState, data: Any, partition: int | None) -> Prepared:
-        """Return the data of a send, checked; what does not fit the topic as it is known here, against the topic as it is now."""
+        """Return the data of a send, checked; what does not fit the topic as it is known here, against the
+        topic as it is now.
+        """
         try:
             return self._staging.buffered.prepare(topic, data, partition)
         except InvalidInputError:

@@ -219,7 +219,9 @@ def _kafka_row(row: Any, now: Callable[[], datetime.datetime]) -> Any:
 
 
 def _no_datetime(timestamp: object) -> InvalidInputError:
-    """Return the error of a time that is none: Arrow would take a number, as µs, and Kafka's users mean ms."""
+    """Return the error of a time that is none: Arrow would take a number, as µs, and Kafka's users mean
+    ms.
+    """
     return InvalidInputError(
         f"timestamp is {repr_of(timestamp, 80)}, not a datetime; nothing was sent",
         kind="schema-mismatch",
@@ -237,7 +239,8 @@ def _encoded(name: str, value: Any) -> Any:
         return value.encode()
     except UnicodeEncodeError as error:
         raise InvalidInputError(
-            f"{name} is text with half a surrogate pair at {error.start}, which UTF-8 does not have; nothing was sent",
+            f"{name} is text with half a surrogate pair at {error.start}, which UTF-8 does not have; "
+            f"nothing was sent",
             kind="schema-mismatch",
             hint="send bytes, or mend the text",
         ) from None

@@ -6,8 +6,8 @@ instance of the transactional id, numbers that do not fit) ends the session.
 
 How the records of an open transaction reach the log:
 
-    inline     every flush appends them, with offsets; the end adds what is left, and the markers
-    deferred   every flush stages them, without offsets; so does a send when much is uploaded. A transaction that has
+    inline     every flush appends them, with offsets; the end adds what is left, and the markers deferred
+    every flush stages them, without offsets; so does a send when much is uploaded. A transaction that has
                staged nothing when it commits is a one-shot
     auto       a one-shot: the commit names all files at once. Beyond a size or an age it goes on as deferred
 
@@ -124,7 +124,9 @@ class Session:
         self.at.check(call, self._settings.is_transactional)
 
     def check_unless_running(self, call: Call) -> None:
-        """As :meth:`check`, without the lock: while another thread's call runs, only the next check can tell."""
+        """As :meth:`check`, without the lock: while another thread's call runs, only the next check can
+        tell.
+        """
         at = self.at
         if at.within is None:
             at.check(call, self._settings.is_transactional)
@@ -220,12 +222,16 @@ class Session:
         self._set(is_torn=False, has_committed=False, status=ProducerStatus.IN_TRANSACTION)
 
     def take_large(self, topic: TopicState, value: LargeValue, partition: int | None) -> None:
-        """Take in a value in chunks, in one partition even if the topic grows meanwhile: all, or abort is required."""
+        """Take in a value in chunks, in one partition even if the topic grows meanwhile: all, or abort is
+        required.
+        """
         if keeps_latest(topic.settings):
             raise InvalidInputError(
-                "the value is larger than a record, and the topic keeps the latest record of each key: a value in several records would lose all but the last",
+                "the value is larger than a record, and the topic keeps the latest record of each key: a "
+                "value in several records would lose all but the last",
                 kind="chunks-in-compacted-topic",
-                hint="use a larger chunk_bytes, or store the value elsewhere and its place here; nothing was written",
+                hint="use a larger chunk_bytes, or store the value elsewhere and its place here; nothing "
+                "was written",
                 topic=topic.name,
             )
         staging = self._staging
@@ -362,7 +368,7 @@ class Session:
         if at.within is not None and at.has_committed:
             raise had_landed()
         if at.prepared is not None:
-            return  # its outcome is decided elsewhere, also when it is not known whether the log has it already
+            return  # its outcome is decided elsewhere, also when it is unknown whether the log has it
         if at.ref is None and (self._settings.is_transactional or at.status is ProducerStatus.UNINITIALISED):
             return  # an init whose outcome is unknown: an identity that is never used does no harm
         if self._settings.is_transactional:
@@ -379,7 +385,7 @@ class Session:
         self._discard()
         self._set(unsettled=None)
 
-    # --- how it is done ----------------------------------------------------------------------------------------------
+    # --- how it is done -------------------------------------------------------------------------------------
 
     @property
     def _stages(self) -> bool:
@@ -505,7 +511,8 @@ class Session:
         self.at = before.refused(call, error, self._settings.is_transactional, is_of_input=is_of_input)
 
     def _is_forgotten(self, before: Standing) -> bool:
-        """Return whether the log has forgotten the producer's id, and another one may be taken for the same records.
+        """Return whether the log has forgotten the producer's id, and another one may be taken for the same
+        records.
 
         Not after an unknown answer: it may have been the log's before it forgot. Not in transactions: ids of
         those have names.

@@ -68,8 +68,9 @@ class ProducerSettings:
     """Where the records of an open transaction are: ``auto``, ``deferred`` or ``inline``;
     docs/open-transactions.md compares them."""
     transaction_timeout_ms: int = TIMEOUT_MS
-    """How long a transaction whose records have offsets may stay open before any client may abort it; 1 to what the log
-    allows (15 minutes unless it was created otherwise), which ``init`` checks. Kafka's transaction.timeout.ms."""
+    """How long a transaction whose records have offsets may stay open before any client may abort it; 1 to
+    what the log allows (15 minutes unless it was created otherwise), which ``init`` checks. Kafka's
+    transaction.timeout.ms."""
     deferred_timeout_ms: int = DEFERRED_TIMEOUT_MS
     """The same for one whose records have none yet, from its last flush; 1 to 7 days."""
     linger_ms: int = 5
@@ -81,8 +82,8 @@ class ProducerSettings:
     roll_bytes: int = ROLL_BYTES
     """Size at which a segment file is closed and the next one begun."""
     embed_bytes: int = EMBED_BYTES
-    """Size of the segment files of one entry, over all its topics, up to which they travel in the entry itself (inclusive), where the log allows
-    it: one request instead of two. 0: never; at most 1 MiB."""
+    """Size of the segment files of one entry, over all its topics, up to which they travel in the entry
+    itself (inclusive), where the log allows it: one request instead of two. 0: never; at most 1 MiB."""
     chunk_bytes: int = 8 * MIB
     """Largest value that is sent as one record; a larger one becomes several. By default it fills a row
     group."""

@@ -236,7 +236,9 @@ class Staging:
         return self._settings.embed_bytes
 
     def _upload_held(self, *, all_of_it: bool) -> None:
-        """Upload what is held: all of it, if it is more than an entry may have; else that of topics of which other files are uploaded."""
+        """Upload what is held: all of it, if it is more than an entry may have; else that of topics of which
+        other files are uploaded.
+        """
         held = [data for staged in self._staged.values() for one in staged for data in one.uploaded.payload]
         all_of_it |= sum(map(len, held)) > self._settings.embed_bytes
         for staged in self._staged.values():

@@ -136,7 +136,9 @@ class Standing(msgspec.Struct, frozen=True):
         return self.known(is_transactional) if isinstance(error, ConflictError) else self
 
     def ended(self, ref: ProducerRef, outcome: Outcome) -> Standing:
-        """Return where the producer stands once its transaction has ended: every end in the log begins an epoch."""
+        """Return where the producer stands once its transaction has ended: every end in the log begins an
+        epoch.
+        """
         ended = replace(
             self,
             ref=replace(ref, epoch=ref.epoch + 1),
@@ -170,7 +172,8 @@ def had_landed() -> InvalidTransactionStateError:
 def records_dropped(within: Call) -> InvalidTransactionStateError:
     """Return the error of a call that was cut outside of the log's answers: what is buffered may be torn."""
     return InvalidTransactionStateError(
-        f"an unexpected error has interrupted {within}(): records that were sent after the last flush that succeeded "
+        f"an unexpected error has interrupted {within}(): records that were sent after the last flush "
+        f"that succeeded "
         "may be missing in the log",
         kind="records-dropped",
         hint="check which records the log holds, and send the rest with another producer",

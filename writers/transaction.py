@@ -1,4 +1,6 @@
-"""The states of a producer as its user sees them, which calls each allows, and the transaction as a context."""
+"""The states of a producer as its user sees them, which calls each allows, and the transaction as a
+context.
+"""
 
 from __future__ import annotations
 
@@ -61,8 +63,8 @@ class ProducerStatus(StrEnum):
     """Initialised; of a transactional producer: no transaction is open."""
     IN_TRANSACTION = "in-transaction"
     ABORT_REQUIRED = "abort-required"
-    """Records of the open transaction are lost, a large value is torn, its time was over, or its positions were refused:
-    it can only be aborted."""
+    """Records of the open transaction are lost, a large value is torn, its time was over, or its positions
+    were refused: it can only be aborted."""
     PREPARED = "prepared"
     """The transaction's outcome is decided elsewhere: it can be committed or aborted, and nothing else."""
     UNKNOWN_OUTCOME = "unknown-outcome"
@@ -141,7 +143,10 @@ _REFUSALS: Mapping[ProducerStatus, tuple[str, str, str]] = {
     ProducerStatus.IN_TRANSACTION: ("transaction-open", "a transaction is open", "commit or abort it first"),
     ProducerStatus.ABORT_REQUIRED: (
         "abort-required",
-        "records of this transaction are incomplete or lost, it was open for too long, or its input was read elsewhere",
+        (
+            "records of this transaction are incomplete or lost, it was open for too long, or its input was "
+            "read elsewhere"
+        ),
         "abort the transaction and send everything again",
     ),
     ProducerStatus.PREPARED: (
@@ -166,7 +171,8 @@ def check_call(
     unknown: Call | None,
     has_committed: bool = False,
 ) -> None:
-    """Raise InvalidTransactionStateError unless ``call`` is legal: its kind names the reason, its hint a way out.
+    """Raise InvalidTransactionStateError unless ``call`` is legal: its kind names the reason, its hint a way
+    out.
 
     ``unknown``: the call whose outcome is unknown, in status UNKNOWN_OUTCOME. ``has_committed``: whether the
     last transaction is committed, for the error of a caller that was interrupted just before it had the
@@ -196,7 +202,9 @@ def check_call(
 
 
 class Transactional(Protocol):
-    """A producer, as far as one transaction needs it; its arguments are those of :class:`writers.producer.Producer`."""
+    """A producer, as far as one transaction needs it; its arguments are those of
+    :class:`writers.producer.Producer`.
+    """
 
     @property
     def status(self) -> ProducerStatus: ...
@@ -266,7 +274,9 @@ class Transaction:
         self._producer.acknowledge(subscription, records)
 
     def acknowledge_cumulative(self, subscription: AckSource, record: Records) -> None:
-        """Acknowledge everything up to a record; see :meth:`writers.producer.Producer.acknowledge_cumulative`."""
+        """Acknowledge everything up to a record; see
+        :meth:`writers.producer.Producer.acknowledge_cumulative`.
+        """
         self._check(Call.ACKNOWLEDGE)
         self._producer.acknowledge_cumulative(subscription, record)
 

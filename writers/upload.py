@@ -44,8 +44,9 @@ ROLL_BYTES = 512 * 1024 * 1024
 TABLE_ATTEMPTS_MAX = 5
 
 KEPT_BYTES = 16 * 1024 * 1024
-"""Bytes of a file that are kept until it is closed, so that it can be uploaded anew (inclusive): what goes up in one request on
-S3. Parts of larger files are repeated by the store's adapter; where that gives up, so does the upload."""
+"""Bytes of a file that are kept until it is closed, so that it can be uploaded anew (inclusive): what goes up
+in one request on S3. Parts of larger files are repeated by the store's adapter; where that gives up, so does
+the upload."""
 
 END_BYTES = 64 * 1024
 """Bytes at the end of an object that are compared to recognize an upload."""
@@ -257,7 +258,9 @@ class _ConfirmedWriter(Writer):
                 return
 
     def _begin_anew(self, error: StorageError) -> None:
-        """Write again what was written, in a new upload; raise when that is not possible, or fails for too long."""
+        """Write again what was written, in a new upload; raise when that is not possible, or fails for too
+        long.
+        """
         while True:
             if self._kept is None or self._pauses is None:
                 raise error
@@ -355,7 +358,8 @@ def with_batch_table(
     batches_max: int = BATCHES_IN_ENTRY_MAX,
     clock: Clock | None = None,
 ) -> tuple[TopicAppend, ...]:
-    """Return the appends of one entry, their batches moved to a batch table if the entry cannot name them all.
+    """Return the appends of one entry, their batches moved to a batch table if the entry cannot name them
+    all.
 
     Requests: 1 PUT when there are more than ``batches_max`` batches in all, else none. With a ``clock`` what
     fails for now is tried again, with pauses, for a minute; without, five times at once.

@@ -1,4 +1,5 @@
-"""Parquet files of other writers as segment files: their column chunks as they are, and behind them a footer of ours.
+"""Parquet files of other writers as segment files: their column chunks as they are, and behind them a footer
+of ours.
 
 A file is taken only if a writer of segment files could have made it (docs/internals/spec.md, 6.1). Nothing of
 its footer is passed on but where its chunks lie, how they are encoded and how many values they have, and that
@@ -258,7 +259,9 @@ def _as_segment_file(source: FileBytes, topic: TopicSchema) -> WholeFile | None:
 
 
 def _has_types(footer: bytes, schema: pa.Schema) -> bool:
-    """Return whether a file's values are of the topic's types: Parquet stores durations of any unit, and numbers, alike."""
+    """Return whether a file's values are of the topic's types: Parquet stores durations of any unit, and
+    numbers, alike.
+    """
     try:
         found = pq.read_schema(io.BytesIO(MAGIC + footer))
     except OSError:  # of an Arrow schema in it that is damaged
@@ -267,7 +270,9 @@ def _has_types(footer: bytes, schema: pa.Schema) -> bool:
 
 
 def _is_alike(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return whether values of two types of Arrow are the same, of columns that Parquet stores alike: texts are, whatever holds them in memory."""
+    """Return whether values of two types of Arrow are the same, of columns that Parquet stores alike: texts
+    are, whatever holds them in memory.
+    """
     if pt.is_dictionary(found):
         found = found.value_type
     if pt.is_string(wanted):
@@ -337,7 +342,9 @@ def _batch(table: pa.Table, group: int, size: int, topic: TopicSchema) -> BatchR
 
 
 def _statistics(table: pa.Table, leaf: Leaf) -> bytes:
-    """Return the statistics of a column chunk, of the values that it has; nothing for a part of a nested column."""
+    """Return the statistics of a column chunk, of the values that it has; nothing for a part of a nested
+    column.
+    """
     if len(leaf.path) > 1:
         return b""
     name = leaf.path[0].decode()
@@ -364,7 +371,9 @@ _FORMS = {
 
 
 def _plain_bounds(bounds: list[Any], leaf: Leaf) -> tuple[bytes, bytes] | None:
-    """Return the smallest and the largest value in Parquet's plain encoding; None where there are none, or none worth telling."""
+    """Return the smallest and the largest value in Parquet's plain encoding; None where there are none, or
+    none worth telling.
+    """
     smallest, largest = bounds
     if smallest is None:
         return None

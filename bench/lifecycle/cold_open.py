@@ -1,4 +1,6 @@
-"""A cold open of a log with a million entries, on local disk: the round trips, and the time of a process that has not opened it before."""
+"""A cold open of a log with a million entries, on local disk: the round trips, and the time of a process that
+has not opened it before.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ SHAPE = World("cold", topics=20, partitions=10, commits=REAL, partitions_of_comm
 
 
 def grow(root: Path, entries: int) -> None:
-    """Make a log whose newest entry has about this number: the directory has a file for each, and the newest ones are those of real commits."""
+    """Make a log whose newest entry has about this number: the directory has a file for each, and the newest
+    ones are those of real commits.
+    """
     growing = Growing(root, SHAPE)
     first = max(growing.state.entry + 1, entries - REAL)
     for number in range(growing.state.entry + 1, first):
@@ -96,8 +100,12 @@ BENCHMARKS = (
     Benchmark(
         name="cold-open",
         how=(
-            f"`TxnLog.open` on local disk, in a process of its own each time, of a log of {ENTRIES:,} entries. The directory of entries has a file for each; the newest {REAL:,} are of real commits to "
-            f"{SHAPE.topics} topics of {SHAPE.partitions} partitions, with snapshots, bundles and seals, and the files of older ones are empty: an opener reads none of them. The log of `make bench-open` has a million real ones. "
+            f"`TxnLog.open` on local disk, in a process of its own each time, of a log of {ENTRIES:,} "
+            f"entries. The directory of entries has a file for each; the newest {REAL:,} are of real "
+            f"commits to "
+            f"{SHAPE.topics} topics of {SHAPE.partitions} partitions, with snapshots, bundles and seals, "
+            f"and the files of older ones are empty: an opener reads none of them. The log of `make "
+            f"bench-open` has a million real ones. "
             "Requests that are made together are one round trip; on a local disk slots are probed one by one."
         ),
         rows=(

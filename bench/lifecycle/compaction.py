@@ -1,4 +1,6 @@
-"""`make bench-compaction`: bytes of the metadata columns of a compacted file, and the compactor's speed by that of pyarrow alone."""
+"""`make bench-compaction`: bytes of the metadata columns of a compacted file, and the compactor's speed by
+that of pyarrow alone.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,11 @@ COMPRESSION: dict[str, Any] = {"compression": "zstd", "compression_level": 1}
 TRANSACTIONS = 400
 RECORDS = 2_000
 NOTE = (
-    "the compactor opens each small file in Python: its footer is compared with its hash and decoded, its chunks with their checksums, and its pages are looked at, before pyarrow decodes many files in one "
-    'call; then it writes page indexes, digests what it writes and syncs it. pyarrow alone opens and decodes a file of 2,000 records in less time than that takes. `make bench-compaction ARGS="--profile FILE"` shows the parts'
+    "the compactor opens each small file in Python: its footer is compared with its hash and decoded, its "
+    "chunks with their checksums, and its pages are looked at, before pyarrow decodes many files in one "
+    "call; then it writes page indexes, digests what it writes and syncs it. pyarrow alone opens and "
+    'decodes a file of 2,000 records in less time than that takes. `make bench-compaction ARGS="--profile '
+    'FILE"` shows the parts'
 )
 
 
@@ -201,8 +206,10 @@ BENCHMARKS = (
     Benchmark(
         name="compaction",
         how=(
-            f"{TRANSACTIONS} transactions of {RECORDS:,} records of three columns, sealed, compacted into one file; against pyarrow, which reads the same small files, puts the same metadata columns "
-            "beside their rows, and writes one file with the same compression and dictionaries. Processor time of all threads; local disk. The kept figures were taken beside much other work."
+            f"{TRANSACTIONS} transactions of {RECORDS:,} records of three columns, sealed, compacted into "
+            f"one file; against pyarrow, which reads the same small files, puts the same metadata columns "
+            "beside their rows, and writes one file with the same compression and dictionaries. Processor "
+            "time of all threads; local disk. The kept figures were taken beside much other work."
         ),
         rows=(
             Row(

@@ -1,4 +1,5 @@
-"""`make bench-folds`: what one commit costs beside many producers, partitions, groups and ids in the state, and how fast a reader folds entries.
+"""`make bench-folds`: what one commit costs beside many producers, partitions, groups and ids in the state,
+and how fast a reader folds entries.
 
 Everything is decided, built, folded and checked by the real code; nothing is stored. Times are of the
 processor.
@@ -58,7 +59,9 @@ FIRST_MS = 1_700_000_000_000
 
 @dataclass(frozen=True)
 class Sizes:
-    """Counts of the things that a state has besides the partitions, ids and producers of the commits that are measured."""
+    """Counts of the things that a state has besides the partitions, ids and producers of the commits that are
+    measured.
+    """
 
     producers: int = 0
     partitions: int = 0
@@ -227,7 +230,8 @@ class Folded:
 
 
 def fold(entries: int = 100_000, rounds: int = 3) -> Folded:
-    """Decode and fold a log of so many entries: of ten, four are transactions over several partitions, four idempotent appends, two positions.
+    """Decode and fold a log of so many entries: of ten, four are transactions over several partitions, four
+    idempotent appends, two positions.
 
     The best of several rounds is told.
     """
@@ -262,7 +266,9 @@ def fold(entries: int = 100_000, rounds: int = 3) -> Folded:
 
 
 def text(times: Mapping[str, Mapping[str, Sequence[float]]], folded: Folded | None) -> list[str]:
-    """Return the figures as lines of the page: microseconds, and in brackets the median of the ratios to a state with nothing beside."""
+    """Return the figures as lines of the page: microseconds, and in brackets the median of the ratios to a
+    state with nothing beside.
+    """
     names = list(next(iter(times.values())))
     lines = [f"| beside | {' | '.join(times)} |", "|---" * (len(times) + 1) + "|"]
     for name in names:
@@ -272,8 +278,14 @@ def text(times: Mapping[str, Mapping[str, Sequence[float]]], folded: Folded | No
         kinds = "transactions over one to three partitions, idempotent appends, positions of groups"
         lines += [
             "",
-            f"Of a log of {folded.entries:,} entries ({kinds}; {folded.bytes_of_entry:,} bytes each) one core decodes "
-            + f"{folded.decode_per_s:,} a second and folds {folded.fold_per_s:,}; both together {folded.both_per_s:,}.",
+            (
+                f"Of a log of {folded.entries:,} entries ({kinds}; {folded.bytes_of_entry:,} bytes each) one "
+                f"core decodes "
+            )
+            + (
+                f"{folded.decode_per_s:,} a second and folds {folded.fold_per_s:,}; both together "
+                f"{folded.both_per_s:,}."
+            ),
         ]
     return lines
 

@@ -1,4 +1,6 @@
-"""The import of a Delta table whose files are taken as they are, beside the same import that encodes all rows anew."""
+"""The import of a Delta table whose files are taken as they are, beside the same import that encodes all rows
+anew.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ BENCHMARKS = (
     Benchmark(
         name="import-delta",
         how=(
-            f"A Delta table of {ROWS:,} rows, flights shape, in {FILES} files of deltalake, into a new log on the same disk by `import_delta`: its files as they are, and with `rewrite=True`. Files that are taken "
+            f"A Delta table of {ROWS:,} rows, flights shape, in {FILES} files of deltalake, into a new "
+            f"log on the same disk by `import_delta`: its files as they are, and with `rewrite=True`. "
+            f"Files that are taken "
             "are decoded once, to check them; the log is synced."
         ),
         rows=(

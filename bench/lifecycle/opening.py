@@ -1,4 +1,5 @@
-"""The large logs of `make bench-scale`, on local disk: a million entries, a thousand topics, a partition of ten million batches.
+"""The large logs of `make bench-scale`, on local disk: a million entries, a thousand topics, a partition of
+ten million batches.
 
 The cost of opening, following, planning and committing there.
 
@@ -158,7 +159,9 @@ class Lost:
 
 
 class _Without(WrappedStore):
-    """A log without its hint (``hint``), also without its snapshots (``snapshots``), or with 1,000 newer ones that no entry names (``orphans``)."""
+    """A log without its hint (``hint``), also without its snapshots (``snapshots``), or with 1,000 newer ones
+    that no entry names (``orphans``).
+    """
 
     def __init__(self, inner: ObjectStore, what: str, newest: int) -> None:
         super().__init__(inner)
@@ -179,7 +182,9 @@ class _Without(WrappedStore):
 
 
 class _Ticking(SystemClock):
-    """A clock that goes on by a millisecond whenever it is read: a log is made faster than its time may pass."""
+    """A clock that goes on by a millisecond whenever it is read: a log is made faster than its time may
+    pass.
+    """
 
     def __init__(self) -> None:
         self._ms = FIRST_MS
@@ -198,7 +203,9 @@ class Volatile(Posix):
 
 
 class Growing:
-    """A log that grows entry by entry: each is decided, written and folded, and what is due after it is done."""
+    """A log that grows entry by entry: each is decided, written and folded, and what is due after it is
+    done.
+    """
 
     def __init__(self, root: Path, world: World) -> None:
         self._root = root
@@ -223,7 +230,9 @@ class Growing:
         self._maintain(before)
 
     def jump(self, entry: int) -> None:
-        """Go on as if the newest entry had this number: a snapshot has to stand for those that are left out."""
+        """Go on as if the newest entry had this number: a snapshot has to stand for those that are left
+        out.
+        """
         self.state = replace(self.state, entry=entry)
         checkpoint = self._driver.run(write_snapshot(View(self.state)))
         self.commit(TakeCheckpoint(checkpoint))
@@ -326,7 +335,9 @@ def _times(work: Callable[[], object], rounds: int) -> list[float]:
 
 
 def memory_of(field: str) -> int:
-    """Return VmRSS (now) or VmHWM (the highest so far) of this process, in bytes; 0 where the system does not say."""
+    """Return VmRSS (now) or VmHWM (the highest so far) of this process, in bytes; 0 where the system does not
+    say.
+    """
     found = re.search(rf"^{field}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
     return 0 if found is None else int(found[1]) * 1024
 

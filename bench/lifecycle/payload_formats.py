@@ -1,4 +1,6 @@
-"""``python -m bench.lifecycle.payload_formats``: bytes and time of a small batch as Arrow IPC and as Parquet, both with zstd (docs/internals/adr/0028)."""
+"""``python -m bench.lifecycle.payload_formats``: bytes and time of a small batch as Arrow IPC and as Parquet,
+both with zstd (docs/internals/adr/0028).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A publication after 1,000 new commits: requests and time, apart from following, sealing and a checkpoint."""
+"""A publication after 1,000 new commits: requests and time, apart from following, sealing and a
+checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -63,13 +65,17 @@ BENCHMARKS = (
     Benchmark(
         name="publish",
         how=(
-            f"`log.publish()` by a process that has published before, after {COMMITS:,} transactions of one row for each of two topics: one whose rows travel in the entries, so that a seal has made a "
-            "file of them, and one with a file for each commit. The log was sealed and the publisher has followed it before; requests are counted at the store, on a local disk."
+            f"`log.publish()` by a process that has published before, after {COMMITS:,} transactions of "
+            f"one row for each of two topics: one whose rows travel in the entries, so that a seal has "
+            f"made a "
+            "file of them, and one with a file for each commit. The log was sealed and the publisher has "
+            "followed it before; requests are counted at the store, on a local disk."
         ),
         rows=(
             Row(
                 key="publish-requests",
-                work=f"publication after {COMMITS:,} commits, apart from following and sealing: requests of a topic",
+                work=f"publication after {COMMITS:,} commits, apart from following and sealing: requests "
+                f"of a topic",
                 against="–",
                 figure="requests",
                 target=4,
@@ -78,7 +84,8 @@ BENCHMARKS = (
             ),
             Row(
                 key="publish-ms",
-                work=f"the same publication, both topics: {COMMITS:,} files of one and one of the other are new",
+                work=f"the same publication, both topics: {COMMITS:,} files of one and one of the other "
+                f"are new",
                 against="–",
                 figure="ms",
                 digits=1,

@@ -1,4 +1,5 @@
-"""`make bench-scan`: a topic of many small files before and after compaction: requests of a read of all of it, and its speed by that of a pyarrow dataset over the compacted files.
+"""`make bench-scan`: a topic of many small files before and after compaction: requests of a read of all of
+it, and its speed by that of a pyarrow dataset over the compacted files.
 
 Also what reading such files costs where a request takes some time, before they are compacted: GETs for each
 file, and seconds.
@@ -37,9 +38,13 @@ COMPACTED = {"compacted-read-2m": 100, "compacted-read-10m": 500}
 """Commits by row."""
 COMPACTED_RECORDS = 20_000
 COMPACTED_NOTE = (
-    "the reader compares the footer with its hash and every column chunk with its CRC-32 before pyarrow sees a byte, and looks at the pages; the dataset checks nothing. "
-    "The row groups of the file are decoded two at a time, in threads of our own; the dataset has Arrow's threads. Opening, the plan and the footer take about 3 ms, which weighs most in a short read. "
-    "`python -m bench.profile_read` (29 November 2026, 2,000,000 rows, nothing beside): 99.5 ms of the processor, the dataset 87.6, which is 0.88; of the 99.5 pyarrow's decoder has 81 %, as much as the dataset takes in all, "
+    "the reader compares the footer with its hash and every column chunk with its CRC-32 before pyarrow "
+    "sees a byte, and looks at the pages; the dataset checks nothing. "
+    "The row groups of the file are decoded two at a time, in threads of our own; the dataset has Arrow's "
+    "threads. Opening, the plan and the footer take about 3 ms, which weighs most in a short read. "
+    "`python -m bench.profile_read` (29 November 2026, 2,000,000 rows, nothing beside): 99.5 ms of the "
+    "processor, the dataset 87.6, which is 0.88; of the 99.5 pyarrow's decoder has 81 %, as much as the "
+    "dataset takes in all, "
     "copying bytes 5 %, a footer for the decoder 3 %, pages 2 %, CRC-32 2 %, plan and batches 8 %"
 )
 
@@ -126,7 +131,8 @@ def _dataset_rows(files: list[Path]) -> int:
 
 
 def measure(commits: int, records: int, rounds: int) -> Figures:
-    """Write, read, compact and read again; then take turns with a dataset over the same files, which are copied to a local disk.
+    """Write, read, compact and read again; then take turns with a dataset over the same files, which are
+    copied to a local disk.
 
     Raises
     ------
@@ -237,8 +243,10 @@ BENCHMARKS = (
     Benchmark(
         name="compacted-read",
         how=(
-            f"Transactions of {COMPACTED_RECORDS:,} records of three columns, compacted into one file; `log.read(…)`, with its refresh and plan, "
-            "against a pyarrow dataset over that file with the same columns; batches are counted and dropped. From the page cache. The kept figures were taken beside much other work."
+            f"Transactions of {COMPACTED_RECORDS:,} records of three columns, compacted into one file; "
+            f"`log.read(…)`, with its refresh and plan, "
+            "against a pyarrow dataset over that file with the same columns; batches are counted and "
+            "dropped. From the page cache. The kept figures were taken beside much other work."
         ),
         rows=tuple(
             Row(

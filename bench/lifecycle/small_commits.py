@@ -1,4 +1,5 @@
-"""Many small commits: how long a process that knows nothing of the log takes to read them all, and what it asks the store for.
+"""Many small commits: how long a process that knows nothing of the log takes to read them all, and what it
+asks the store for.
 
 ``python -m bench.lifecycle.small_commits ROOT ROUND_TRIP_MS`` reads such a log once, in a process of its own,
 and prints the figures.
@@ -41,7 +42,9 @@ def rows_of(commit: int) -> list[dict[str, Any]]:
 
 
 def write(root: Path, commits: int) -> None:
-    """Write a log of small commits by one process, with all that it does in the background for readers that are far away."""
+    """Write a log of small commits by one process, with all that it does in the background for readers that
+    are far away.
+    """
     with TxnLog.create(FarStore(LocalStore(root))) as log:
         log.create_topic(TOPIC, SCHEMA)
         with Producer(log, "bench") as producer:
@@ -104,7 +107,8 @@ def _measure(context: Context) -> Sequence[Measurement]:
 
 
 READ_NOTE = (
-    "the process decodes each embedded file on its own, and the files of seals together; beside much other work the wall time is that of the processor's share, so look at "
+    "the process decodes each embedded file on its own, and the files of seals together; beside much "
+    "other work the wall time is that of the processor's share, so look at "
     "`processor_s` of the result"
 )
 
@@ -112,8 +116,11 @@ BENCHMARKS = (
     Benchmark(
         name="small-commits",
         how=(
-            f"{COMMITS:,} transactions of {ROWS} rows of three columns by one process, which seals and writes snapshots as it goes; then `log.read(…).read_all()` in a new process that knows nothing of "
-            f"the log, with its opening, without its imports: on a local disk, and where each request takes {FAR_MS:.0f} ms."
+            f"{COMMITS:,} transactions of {ROWS} rows of three columns by one process, which seals and "
+            f"writes snapshots as it goes; then `log.read(…).read_all()` in a new process that knows "
+            f"nothing of "
+            f"the log, with its opening, without its imports: on a local disk, and where each request "
+            f"takes {FAR_MS:.0f} ms."
         ),
         rows=(
             Row(
@@ -133,7 +140,8 @@ BENCHMARKS = (
             ),
             Row(
                 key="small-commits-gets",
-                work=f"GETs of entries and payload bundles in a cold read of {COMMITS:,} commits of {ROWS} rows",
+                work=f"GETs of entries and payload bundles in a cold read of {COMMITS:,} commits of "
+                f"{ROWS} rows",
                 against="–",
                 figure="GETs",
                 target=COMMITS // 50 + 2,

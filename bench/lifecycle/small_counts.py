@@ -1,4 +1,5 @@
-"""``count()`` in Spark of many small commits, and of as many small Parquet files by Spark's own source, where each request takes its time.
+"""``count()`` in Spark of many small commits, and of as many small Parquet files by Spark's own source, where
+each request takes its time.
 
 ``python -m bench.lifecycle.small_counts ENDPOINT FOLDER`` counts both in a process of its own, and prints the
 seconds.
@@ -123,8 +124,12 @@ BENCHMARKS = (
     Benchmark(
         name="small-counts",
         how=(
-            f"{COMMITS:,} transactions of {ROWS} rows, written as for the cold reads above, and as many Parquet files of the same rows, in a bucket of SeaweedFS on this machine, behind a proxy that holds "
-            f'each answer back for {FAR_MS:.0f} ms; local[2]. Spark\'s source reads through s3a, is given its schema, and counts once, because that takes minutes; `format("txnlog")` counts once before it and '
+            f"{COMMITS:,} transactions of {ROWS} rows, written as for the cold reads above, and as many "
+            f"Parquet files of the same rows, in a bucket of SeaweedFS on this machine, behind a proxy "
+            f"that holds "
+            f"each answer back for {FAR_MS:.0f} ms; local[2]. Spark's source reads through s3a, is given "
+            f'its schema, and counts once, because that takes minutes; `format("txnlog")` counts once '
+            f"before it and "
             f"{ROUNDS - 1} times after it. The times are those of the whole call, planning included."
         ),
         rows=(

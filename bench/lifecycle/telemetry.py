@@ -30,7 +30,9 @@ SCHEMA = pa.schema([("n", pa.int64())])
 
 
 def _commits() -> float:
-    """Return microseconds of the processor for a transaction of one record, all threads of this process together."""
+    """Return microseconds of the processor for a transaction of one record, all threads of this process
+    together.
+    """
     log = TxnLog.create(MemoryStore())
     log.create_topic("t", SCHEMA)
     table = pa.table({"n": [1]}, schema=SCHEMA)

@@ -1,4 +1,6 @@
-"""The memory of a vacuum of a million objects: a process of its own looks at a local root and says what would go."""
+"""The memory of a vacuum of a million objects: a process of its own looks at a local root and says what would
+go.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ MIB = 2**20
 
 
 def grow(root: Path, objects: int, advance: Callable[[str], object] = lambda what: None) -> None:
-    """Make a log whose root has so many data files, all empty: a part of them named by entries and sealed, the others by nothing."""
+    """Make a log whose root has so many data files, all empty: a part of them named by entries and sealed,
+    the others by nothing.
+    """
     with TxnLog.create(LocalStore(root, posix=Volatile()), embedding=False) as log:
         topic = log.create_topic("t", SCHEMA)
         data = root / topic.directory / "data"
@@ -63,7 +67,9 @@ def _append(log: TxnLog, count: int, data: Path) -> Write:
 
 
 def measure_here(root: Path) -> dict[str, Any]:
-    """Vacuum in this process, without changing anything; return the growth of its memory beyond that of the open log."""
+    """Vacuum in this process, without changing anything; return the growth of its memory beyond that of the
+    open log.
+    """
     with TxnLog.open(str(root)) as log:
         log.refresh()
         before = memory_of("VmRSS")
@@ -127,8 +133,10 @@ BENCHMARKS = (
     Benchmark(
         name="vacuum",
         how=(
-            f"`log.vacuum(dry_run=True)` of a root on local disk with {OBJECTS:,} data files, of which one in {LIVE_SHARE} is named by sealed batches and the others by nothing; all are empty, "
-            "and a vacuum reads none. In a process of its own each time; memory is the growth of the resident set at its peak, beyond that of the open log."
+            f"`log.vacuum(dry_run=True)` of a root on local disk with {OBJECTS:,} data files, of which "
+            f"one in {LIVE_SHARE} is named by sealed batches and the others by nothing; all are empty, "
+            "and a vacuum reads none. In a process of its own each time; memory is the growth of the "
+            "resident set at its peak, beyond that of the open log."
         ),
         rows=(
             Row(

@@ -1,4 +1,5 @@
-"""The least that a Python DataSource can do: record batches of given row groups of given files, from pyarrow to Spark.
+"""The least that a Python DataSource can do: record batches of given row groups of given files, from pyarrow
+to Spark.
 
 It checks nothing, knows of no transactions, and gets its splits ready made. No Python source can be faster.
 As a stream it reads whole files, so many in each micro-batch.
@@ -28,7 +29,9 @@ class BareSplit(InputPartition):
 
 
 class BareDataSource(DataSource):
-    """Options: ``splits``, JSON: for each split a list of [file, row groups]; ``columns``, JSON: names, or null for all."""
+    """Options: ``splits``, JSON: for each split a list of [file, row groups]; ``columns``, JSON: names, or
+    null for all.
+    """
 
     @classmethod
     def name(cls) -> str:

@@ -1,4 +1,6 @@
-"""A long backlog of small commits: how long a query takes to plan and read it, what it asks of the store, and what a restart does."""
+"""A long backlog of small commits: how long a query takes to plan and read it, what it asks of the store, and
+what a restart does.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +121,9 @@ class _Reading:
 
 
 def _driven(inputs: Inputs, order: str) -> tuple[dict[str, Any], dict[str, list[float]]]:
-    """Return what the steps of reading the backlog took, and the requests of each micro-batch and of restarts."""
+    """Return what the steps of reading the backlog took, and the requests of each micro-batch and of
+    restarts.
+    """
     found: dict[str, Any] = {}
     counts: dict[str, list[float]] = {"plan": [], "read": [], "restart": []}
     with _Reading(inputs, order) as reading:
@@ -210,11 +214,16 @@ BENCHMARKS = (
     Benchmark(
         name="catch-up",
         how=(
-            f"A log of one partition with {COMMITS:,} transactions of {ROWS} rows, sealed by its writer whenever "
-            f"{SEAL_EXTENTS} batches were not, is read from the beginning in {TRIGGERS} micro-batches (`maxRowsPerTrigger`) into "
-            f"the noop sink; against Spark's file source over {COMMITS:,} Parquet files of the same rows (`maxFilesPerTrigger`), "
-            f"local[2]; a round's figure is that of a fifth of the micro-batches, in turns of all of them. Requests are counted in this process, which does what the query's Python processes do: "
-            "one for the driver, one for the tasks. A restart, from five checkpoints between the first and the last, opens the log and plans one micro-batch. No file is compacted: "
+            f"A log of one partition with {COMMITS:,} transactions of {ROWS} rows, sealed by its writer "
+            f"whenever "
+            f"{SEAL_EXTENTS} batches were not, is read from the beginning in {TRIGGERS} micro-batches "
+            f"(`maxRowsPerTrigger`) into "
+            f"the noop sink; against Spark's file source over {COMMITS:,} Parquet files of the same rows "
+            f"(`maxFilesPerTrigger`), "
+            f"local[2]; a round's figure is that of a fifth of the micro-batches, in turns of all of "
+            f"them. Requests are counted in this process, which does what the query's Python processes do: "
+            "one for the driver, one for the tasks. A restart, from five checkpoints between the first "
+            "and the last, opens the log and plans one micro-batch. No file is compacted: "
             "each commit's file is read for itself."
         ),
         rows=tuple(row for order in ORDERS for row in _rows(order)),

@@ -1,4 +1,6 @@
-"""A compacted topic that is published as a Delta table, scanned by Delta on Spark, against a native Delta table of the same rows."""
+"""A compacted topic that is published as a Delta table, scanned by Delta on Spark, against a native Delta
+table of the same rows.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +88,8 @@ BENCHMARKS = (
     Benchmark(
         name="delta-view",
         how=(
-            f"{ROWS:,} flights in a topic that is compacted and published as a Delta table, and the same rows in a native Delta table with as many files, each read whole into a sink that drops it, by "
+            f"{ROWS:,} flights in a topic that is compacted and published as a Delta table, and the same "
+            f"rows in a native Delta table with as many files, each read whole into a sink that drops it, by "
             f"Delta on Spark {DELTA_PYSPARK} in local[2]. From the page cache, {ROUNDS} rounds."
         ),
         rows=(

@@ -68,7 +68,8 @@ class ManualClock:
 
 
 def looked(counts: RequestCounts) -> Counter[str]:
-    """Return requests by what they are billed as; without the LIST of a process that has not looked for a minute.
+    """Return requests by what they are billed as; without the LIST of a process that has not looked for a
+    minute.
 
     How much time passes between two looks here says nothing about real queries.
     """
@@ -192,7 +193,8 @@ def _timed(clock: ManualClock) -> Iterator[None]:
 
 
 def _active(context: Context, name: str, groups: int, queries: int, interval_s: int) -> list[_Found]:
-    """Return what a micro-batch asks for, by group, where groups of so many queries share a root and each runs one in an interval.
+    """Return what a micro-batch asks for, by group, where groups of so many queries share a root and each
+    runs one in an interval.
 
     Counted is a minute, as some is done once a minute.
     """
@@ -231,7 +233,9 @@ def _active(context: Context, name: str, groups: int, queries: int, interval_s: 
 
 
 def _idle(context: Context) -> list[dict[str, float]]:
-    """Return the requests in a second of idle queries on one root, minute by minute of a clock that needs no waiting."""
+    """Return the requests in a second of idle queries on one root, minute by minute of a clock that needs no
+    waiting.
+    """
     path = f"memory://{context.folder}/idle"
     minutes = [Counter[str]() for _ in range(IDLE_MINUTES)]
     with TxnLog.create(path) as log:
@@ -344,19 +348,31 @@ BENCHMARKS = (
     Benchmark(
         name="hundred-queries",
         how=(
-            f"Requests are counted, not guessed: {QUERIES} queries, each with its own input and output topic, its own producer, "
-            "and the Python processes that Spark keeps for it (one for the source, one that plans batches, one that commits "
-            "them, and shared ones for tasks of one split), all in this process on one log in memory. An idle query is followed "
-            f"for {IDLE_MINUTES} minutes on a clock of its own: it looks once a second. Active: in each round every producer "
-            f"commits {ROWS} rows and every query runs one micro-batch, in random order, so {2 * QUERIES} entries lie between two "
-            f"micro-batches of a query, and each of its processes has to know them; a clock moves on by the interval in a round. {WARM_UP} rounds to warm up, then "
-            f"a minute whose counts are those of {GROUPS} groups of {QUERIES // GROUPS} queries, and of {GROUPS} queries on roots of their own. "
-            "Spark's own files (checkpoints) and the producers' requests are not among the figures; producers are below. "
-            f"Cost = {QUERIES} / interval × {MONTH_S:,} s × requests of a micro-batch × price; prices, for a thousand requests: "
-            f"reads ${PRICES['read']}, writes (PUT, LIST) ${PRICES['write']} (the list prices of S3 Standard in us-east-1; "
+            f"Requests are counted, not guessed: {QUERIES} queries, each with its own input and output "
+            f"topic, its own producer, "
+            "and the Python processes that Spark keeps for it (one for the source, one that plans "
+            "batches, one that commits "
+            "them, and shared ones for tasks of one split), all in this process on one log in memory. An "
+            "idle query is followed "
+            f"for {IDLE_MINUTES} minutes on a clock of its own: it looks once a second. Active: in each "
+            f"round every producer "
+            f"commits {ROWS} rows and every query runs one micro-batch, in random order, so {2 * QUERIES} "
+            f"entries lie between two "
+            f"micro-batches of a query, and each of its processes has to know them; a clock moves on by "
+            f"the interval in a round. {WARM_UP} rounds to warm up, then "
+            f"a minute whose counts are those of {GROUPS} groups of {QUERIES // GROUPS} queries, and of "
+            f"{GROUPS} queries on roots of their own. "
+            "Spark's own files (checkpoints) and the producers' requests are not among the figures; "
+            "producers are below. "
+            f"Cost = {QUERIES} / interval × {MONTH_S:,} s × requests of a micro-batch × price; prices, "
+            f"for a thousand requests: "
+            f"reads ${PRICES['read']}, writes (PUT, LIST) ${PRICES['write']} (the list prices of S3 "
+            f"Standard in us-east-1; "
             "`PRICES` in `bench/cost.py`), storage and traffic not included. "
-            f"Commits: {CROWD} processes that do nothing but commit, as in contention, with {FAR_MS} ms added to each request, "
-            f"{CROWD_SECONDS:g} s a run, {CROWD_ROUNDS} rounds: that is where one root stops, however many queries there are; "
+            f"Commits: {CROWD} processes that do nothing but commit, as in contention, with {FAR_MS} ms "
+            f"added to each request, "
+            f"{CROWD_SECONDS:g} s a run, {CROWD_ROUNDS} rounds: that is where one root stops, however "
+            f"many queries there are; "
             "what is committed together in one process counts once."
         ),
         rows=(

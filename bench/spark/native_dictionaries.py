@@ -1,4 +1,6 @@
-"""The cost of dictionaries of values that do not repeat, for a reader: the same rows by Spark's Parquet source, and by pyarrow."""
+"""The cost of dictionaries of values that do not repeat, for a reader: the same rows by Spark's Parquet
+source, and by pyarrow.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ BLOCKS_OF_A_FILE = 4
 
 
 def main() -> None:
-    """Print megabytes, and the median processor seconds of scans, of files with all dictionaries, chosen ones, and none."""
+    """Print megabytes, and the median processor seconds of scans, of files with all dictionaries, chosen
+    ones, and none.
+    """
     parser = argparse.ArgumentParser(prog="python -m bench.spark.native_dictionaries", description=__doc__)
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=7)
@@ -89,7 +93,9 @@ def _spark_seconds(spark: SparkSession, frame: DataFrame) -> float:
 
 
 def _process_seconds(process: int) -> float:
-    """Return the processor time of a process of Linux: clock ticks of a hundredth of a second, in its own code and in the system's."""
+    """Return the processor time of a process of Linux: clock ticks of a hundredth of a second, in its own
+    code and in the system's.
+    """
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100
 

@@ -1,4 +1,6 @@
-"""Why ``read_table`` is slower than Spark's source over files that Spark wrote: the same scans, one difference after the other."""
+"""Why ``read_table`` is slower than Spark's source over files that Spark wrote: the same scans, one
+difference after the other.
+"""
 
 from __future__ import annotations
 

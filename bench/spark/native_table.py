@@ -1,4 +1,6 @@
-"""Scans by ``read_table``: whole files by Spark's own Parquet reader, against the same reader over only the committed rows."""
+"""Scans by ``read_table``: whole files by Spark's own Parquet reader, against the same reader over only the
+committed rows.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,14 @@ SPARK = "Spark's Parquet source over only the committed rows"
 AS_MANY = "in as many files"
 
 NOTE = (
-    "`read_table` is as fast as Spark's source over the log's own files; the limit is their number, one for each transaction. Against as many files that Spark wrote, the targets "
-    "are met but for the condition (0.35 s against 0.30): `read_table` alone verifies the checksums of pages. "
-    "`python -m bench.spark.native_profile` shows one difference after the other (ten columns, 27 November 2026, beside nothing else): all columns 0.49 s for `read_table`, 0.51 for the log's "
-    "35 files, 0.52 for 4 files of Spark; one column 0.13, 0.12 and 0.08; `count(*)` 0.06, 0.06 and 0.05; 35 files that Spark wrote itself take 0.69, 0.13 and 0.06 s. "
+    "`read_table` is as fast as Spark's source over the log's own files; the limit is their number, one "
+    "for each transaction. Against as many files that Spark wrote, the targets "
+    "are met but for the condition (0.35 s against 0.30): `read_table` alone verifies the checksums of "
+    "pages. "
+    "`python -m bench.spark.native_profile` shows one difference after the other (ten columns, 27 "
+    "November 2026, beside nothing else): all columns 0.49 s for `read_table`, 0.51 for the log's "
+    "35 files, 0.52 for 4 files of Spark; one column 0.13, 0.12 and 0.08; `count(*)` 0.06, 0.06 and 0.05; "
+    "35 files that Spark wrote itself take 0.69, 0.13 and 0.06 s. "
     "A compaction makes few files of them. Offsets come by a join with ranges of rows."
 )
 
@@ -104,10 +110,13 @@ def _as_many_files(spark: SparkSession, context: Context) -> None:
 
 
 HOW = (
-    f"{ROWS:,} rows in transactions of {shapes.BLOCK_ROWS:,}, three of ten aborted, each in files of its own; local[2], from the page cache. "
-    f"Spark's source reads {PARQUET_FILES} files that Spark wrote from the committed rows, in their order; or as many as the log has, a file for "
+    f"{ROWS:,} rows in transactions of {shapes.BLOCK_ROWS:,}, three of ten aborted, each in files of its "
+    f"own; local[2], from the page cache. "
+    f"Spark's source reads {PARQUET_FILES} files that Spark wrote from the committed rows, in their "
+    f"order; or as many as the log has, a file for "
     f"each transaction, which Spark wrote as well. {WARM_UP} rounds to warm up. "
-    "Page checksums are verified by `read_table` only. The time of planning is not in it: all DataFrames are made before."
+    "Page checksums are verified by `read_table` only. The time of planning is not in it: all DataFrames "
+    "are made before."
 )
 
 

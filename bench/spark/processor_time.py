@@ -1,4 +1,6 @@
-"""Processor time of this process's children, apart for Java and Python: what a scan by Spark costs on either side."""
+"""Processor time of this process's children, apart for Java and Python: what a scan by Spark costs on either
+side.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ __all__ = ["children_seconds"]
 
 
 def children_seconds() -> dict[str, float]:
-    """Return the processor time that all processes below this one have taken so far, in seconds; zeros without /proc."""
+    """Return the processor time that all processes below this one have taken so far, in seconds; zeros
+    without /proc.
+    """
     ticks = os.sysconf("SC_CLK_TCK")
     parents: dict[int, int] = {}
     taken: dict[int, tuple[str, float]] = {}

@@ -1,4 +1,6 @@
-"""Scans by Spark: the DataSource against a bare DataSource over the same row groups, and against Spark's own Parquet source."""
+"""Scans by Spark: the DataSource against a bare DataSource over the same row groups, and against Spark's own
+Parquet source.
+"""
 
 from __future__ import annotations
 
@@ -139,15 +141,21 @@ def _measure(shape: Shape, context: Context) -> list[Measurement]:
 BARE = "a bare DataSource reading the same row groups"
 SPARK = "Spark's Parquet source over only the committed rows"
 HOW = (
-    f"{ROWS:,} rows in transactions of {shapes.BLOCK_ROWS:,}, three of ten aborted; into the noop sink, local[2], Unix domain "
-    "sockets, from the page cache. The bare DataSource (`bench/spark/bare_source.py`) yields the record batches of pyarrow's "
-    "`ParquetFile.iter_batches`, cast to Spark's types, for the very splits of txnlog, and checks nothing. Spark's source reads "
+    f"{ROWS:,} rows in transactions of {shapes.BLOCK_ROWS:,}, three of ten aborted; into the noop sink, "
+    f"local[2], Unix domain "
+    "sockets, from the page cache. The bare DataSource (`bench/spark/bare_source.py`) yields the record "
+    "batches of pyarrow's "
+    "`ParquetFile.iter_batches`, cast to Spark's types, for the very splits of txnlog, and checks "
+    "nothing. Spark's source reads "
     f"{PARQUET_FILES} files that Spark wrote from the committed rows. {WARM_UP} rounds to warm up."
 )
 PROFILE = (
-    "a Python source hands its rows to the JVM as Arrow, and the JVM copies them into rows of its own. The processor times "
-    "below say what that takes: the JVM alone spends about as much on a Python source's rows as Spark's Parquet source does "
-    "on reading, decoding and copying, and decoding in Python comes on top. The row of the bare DataSource is therefore the "
+    "a Python source hands its rows to the JVM as Arrow, and the JVM copies them into rows of its own. "
+    "The processor times "
+    "below say what that takes: the JVM alone spends about as much on a Python source's rows as Spark's "
+    "Parquet source does "
+    "on reading, decoding and copying, and decoding in Python comes on top. The row of the bare "
+    "DataSource is therefore the "
     "limit of any Python source; `make bench BENCH=scan-flights` shows both"
 )
 

@@ -18,7 +18,9 @@ __all__ = ["drain", "session"]
 
 @contextmanager
 def session(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """Give a local session with two slots, whose workers import this checkout; ``settings`` are added to its own."""
+    """Give a local session with two slots, whose workers import this checkout; ``settings`` are added to its
+    own.
+    """
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     before = os.environ.get("PYTHONPATH")

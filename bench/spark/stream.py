@@ -1,4 +1,6 @@
-"""The sink of streams: what it adds to a small micro-batch, and how fast a large one is, beside Spark's own sinks and Delta's."""
+"""The sink of streams: what it adds to a small micro-batch, and how fast a large one is, beside Spark's own
+sinks and Delta's.
+"""
 
 from __future__ import annotations
 
@@ -178,20 +180,28 @@ BARE = "a Python sink that drops its rows"
 PARQUET = "Spark's Parquet file sink"
 
 BATCH_NOTE = (
-    "a Python sink costs a task for Python in each of the batch's tasks, and two calls of driver-side Python to plan and "
-    "commit, before it does anything: the row of the sink that drops its rows is what Spark takes for that, and no Python "
-    "sink is faster. The row against that sink shows txnlog's own work: of each task a Parquet file that is synced with "
-    "its directory, of the batch an entry that is synced with its directory. `make bench BENCH=stream-batch` gives all of them"
+    "a Python sink costs a task for Python in each of the batch's tasks, and two calls of driver-side "
+    "Python to plan and "
+    "commit, before it does anything: the row of the sink that drops its rows is what Spark takes for "
+    "that, and no Python "
+    "sink is faster. The row against that sink shows txnlog's own work: of each task a Parquet file that "
+    "is synced with "
+    "its directory, of the batch an entry that is synced with its directory. `make bench "
+    "BENCH=stream-batch` gives all of them"
 )
 BULK_NOTE = (
-    "Spark hands rows to Python as Arrow, over a socket and copied twice: the row of the Python sink that drops its rows is "
-    "the limit of any Python sink. On two cores its encoder then shares the processors with the JVM that feeds it. "
+    "Spark hands rows to Python as Arrow, over a socket and copied twice: the row of the Python sink that "
+    "drops its rows is "
+    "the limit of any Python sink. On two cores its encoder then shares the processors with the JVM that "
+    "feeds it. "
     "`make bench BENCH=stream-bulk` gives the processor time of both sides"
 )
 
 _TAKEN = (
-    "The time is that of the whole micro-batch (`triggerExecution` of the query's progress; `addBatch` is beside it). All queries "
-    "are open all the time in one session, local[2], and get one micro-batch each in turn; the system is synced, untimed, before "
+    "The time is that of the whole micro-batch (`triggerExecution` of the query's progress; `addBatch` is "
+    "beside it). All queries "
+    "are open all the time in one session, local[2], and get one micro-batch each in turn; the system is "
+    "synced, untimed, before "
     "each. Python workers are shared by the Python sinks, so the one that drops its rows profits from "
     "`spark_datasource/worker/collector.py`, too: without that it takes about 100 ms more."
 )
@@ -255,8 +265,10 @@ BENCHMARKS = (
     Benchmark(
         name="stream-batch",
         how=(
-            f"Micro-batches of {SMALL_ROWS} rows of three columns in {PARTITIONS} tasks, from memory, into a topic of "
-            f"{PARTITIONS} partitions on local disk. {ROUNDS} rounds of {BATCHES} after {WARM_UP} to warm up; a round's figure "
+            f"Micro-batches of {SMALL_ROWS} rows of three columns in {PARTITIONS} tasks, from memory, "
+            f"into a topic of "
+            f"{PARTITIONS} partitions on local disk. {ROUNDS} rounds of {BATCHES} after {WARM_UP} to warm "
+            f"up; a round's figure "
             f"is of its medians. With `{UNIX}`, and without, as Spark has it by default. {_TAKEN}"
         ),
         rows=tuple(row for sockets, name in SOCKETS.items() for row in _batch_rows(sockets, name)),
@@ -266,8 +278,10 @@ BENCHMARKS = (
     Benchmark(
         name="stream-bulk",
         how=(
-            f"Micro-batches of {BULK_ROWS:,} rows from Parquet files of {shapes.BLOCK_ROWS:,}; {BULK_ROUNDS} after "
-            f"{BULK_WARM_UP} to warm up, with Unix domain sockets. Spark writes with snappy, its default, and leaves its files "
+            f"Micro-batches of {BULK_ROWS:,} rows from Parquet files of {shapes.BLOCK_ROWS:,}; "
+            f"{BULK_ROUNDS} after "
+            f"{BULK_WARM_UP} to warm up, with Unix domain sockets. Spark writes with snappy, its default, "
+            f"and leaves its files "
             f"in the page cache; txnlog writes with zstd, and syncs. {_TAKEN}"
         ),
         rows=tuple(
@@ -281,14 +295,18 @@ BENCHMARKS = (
     Benchmark(
         name="stream-delta",
         how=(
-            f"As stream-batch with Unix domain sockets, beside Delta's sink: `{DELTA['spark.jars.packages']}` with pyspark "
-            f"{DELTA_PYSPARK} in an environment of its own, because that release of Delta cannot read its tables with Spark "
-            "4.3 (`NoSuchMethodError`). A table's state is computed by 2 tasks, not 50. Delta's files stay in the page cache."
+            f"As stream-batch with Unix domain sockets, beside Delta's sink: "
+            f"`{DELTA['spark.jars.packages']}` with pyspark "
+            f"{DELTA_PYSPARK} in an environment of its own, because that release of Delta cannot read its "
+            f"tables with Spark "
+            "4.3 (`NoSuchMethodError`). A table's state is computed by 2 tasks, not 50. Delta's files "
+            "stay in the page cache."
         ),
         rows=(
             Row(
                 key="stream-batch-delta",
-                work=f"stream: micro-batch of {PARTITIONS} small tasks, Unix domain sockets, Spark {DELTA_PYSPARK}",
+                work=f"stream: micro-batch of {PARTITIONS} small tasks, Unix domain sockets, Spark "
+                f"{DELTA_PYSPARK}",
                 against="Delta's sink, both less noop",
                 figure="times what it adds",
             ),

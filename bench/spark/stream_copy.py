@@ -1,4 +1,6 @@
-"""A stream from log to log beside Spark's file source and file sink, and the sources alone, into the noop sink."""
+"""A stream from log to log beside Spark's file source and file sink, and the sources alone, into the noop
+sink.
+"""
 
 from __future__ import annotations
 
@@ -97,16 +99,23 @@ FILES = "Spark's file source to Spark's Parquet file sink, the same micro-batche
 _COPY = f"stream copy of {COPY_ROWS:,} rows, log to log"
 _READ = f"stream read of {READ_ROWS:,} rows, into the noop sink"
 NOTE = (
-    "the rows go from Python to the JVM as Arrow, are copied into Spark's rows there, and back to Python: what Spark takes for "
-    "both ways is the row of the Python source and the Python sink that do nothing (`stream-read`), and no Python source and "
-    "sink are faster. Besides that, txnlog does its checks, its encoder, and a sync of each file before the batch is "
-    "committed, where Spark leaves its files in the page cache. `make bench BENCH=stream-copy` gives the processor time of both "
+    "the rows go from Python to the JVM as Arrow, are copied into Spark's rows there, and back to Python: "
+    "what Spark takes for "
+    "both ways is the row of the Python source and the Python sink that do nothing (`stream-read`), and "
+    "no Python source and "
+    "sink are faster. Besides that, txnlog does its checks, its encoder, and a sync of each file before "
+    "the batch is "
+    "committed, where Spark leaves its files in the page cache. `make bench BENCH=stream-copy` gives the "
+    "processor time of both "
     "sides"
 )
 _ALIKE = (
-    f"144-byte rows in transactions of {shapes.BLOCK_ROWS:,}, one partition, against Parquet files of as many rows that are "
-    f"compressed alike; trigger availableNow, micro-batches of {TRIGGER_ROWS:,} rows on every side (`maxRowsPerTrigger`, "
-    "`maxFilesPerTrigger`; that they are the same is checked), local[2], Unix domain sockets; the system is synced, untimed, before each, and "
+    f"144-byte rows in transactions of {shapes.BLOCK_ROWS:,}, one partition, against Parquet files of as "
+    f"many rows that are "
+    f"compressed alike; trigger availableNow, micro-batches of {TRIGGER_ROWS:,} rows on every side "
+    f"(`maxRowsPerTrigger`, "
+    "`maxFilesPerTrigger`; that they are the same is checked), local[2], Unix domain sockets; the system "
+    "is synced, untimed, before each, and "
     "what a query wrote is removed after it"
 )
 
@@ -114,9 +123,12 @@ BENCHMARKS = (
     Benchmark(
         name="stream-copy",
         how=(
-            f"{COPY_ROWS:,} {_ALIKE}. Spark writes with snappy, its default, and leaves its files in the page cache; txnlog writes "
-            f"with zstd, and syncs; `synced_s` below is with the time that the system takes to write back what is left. Both copy "
-            f"everything {COPY_ROUNDS} times, in turns; a round's figure is that of a fifth of the micro-batches, {SLICES} of each "
+            f"{COPY_ROWS:,} {_ALIKE}. Spark writes with snappy, its default, and leaves its files in the "
+            f"page cache; txnlog writes "
+            f"with zstd, and syncs; `synced_s` below is with the time that the system takes to write back "
+            f"what is left. Both copy "
+            f"everything {COPY_ROUNDS} times, in turns; a round's figure is that of a fifth of the "
+            f"micro-batches, {SLICES} of each "
             "turn, by the time that Spark says a micro-batch took (`triggerExecution`)."
         ),
         rows=(
@@ -135,8 +147,10 @@ BENCHMARKS = (
     Benchmark(
         name="stream-read",
         how=(
-            f"{READ_ROWS:,} {_ALIKE}. The Python source (`bench/spark/bare_source.py`) yields the record batches of pyarrow's "
-            "`ParquetFile.iter_batches`, cast to Spark's types, from those files, and checks nothing; the Python sink drops what "
+            f"{READ_ROWS:,} {_ALIKE}. The Python source (`bench/spark/bare_source.py`) yields the record "
+            f"batches of pyarrow's "
+            "`ParquetFile.iter_batches`, cast to Spark's types, from those files, and checks nothing; the "
+            "Python sink drops what "
             f"it gets. Timed is the whole query, from its start to its end. {READ_ROUNDS} rounds."
         ),
         rows=(

@@ -1,4 +1,5 @@
-"""Streams into several sinks, a micro-batch of each in turn: a process of its own, because some settings are Spark's for good.
+"""Streams into several sinks, a micro-batch of each in turn: a process of its own, because some settings are
+Spark's for good.
 
 ``python -m bench.spark.stream_queries`` takes an :class:`Order` as JSON on its standard input, says on its
 standard output what it is doing, a line for each step, and last what it found (:class:`Found` for each sink)
@@ -183,7 +184,9 @@ class Stream:
             self.processor[side] = self.processor.get(side, 0) + seconds - before[side]
 
     def _progress(self) -> Mapping[str, Any]:
-        """Return the progress of the micro-batch that has just run; Spark may say so a moment after it is done."""
+        """Return the progress of the micro-batch that has just run; Spark may say so a moment after it is
+        done.
+        """
         deadline = time.monotonic() + PROGRESS_S
         progress = self._query.lastProgress
         while progress is None or progress["batchId"] < self._steps - 1:

@@ -57,7 +57,9 @@ class Inputs:
 
 @dataclass(slots=True)
 class Stream:
-    """A query that reads its input from the beginning to the end in micro-batches, as often as it is called."""
+    """A query that reads its input from the beginning to the end in micro-batches, as often as it is
+    called.
+    """
 
     name: str
     frame: DataFrame

@@ -1,4 +1,5 @@
-"""The first things that a fresh Spark session does with a log, beside the same with Spark's own Parquet: a write, a ``show()``, an AvailableNow query.
+"""The first things that a fresh Spark session does with a log, beside the same with Spark's own Parquet: a
+write, a ``show()``, an AvailableNow query.
 
 ``python -m bench.spark.warm_start WHAT PEER FOLDER`` does one of them in a process of its own, and prints the
 seconds; with ``--profile`` it prints where the time of the driver went.
@@ -189,8 +190,10 @@ BARE = {
 SAID = {"write": "write", "show": "`show()`", "stream": "AvailableNow query"}
 
 NOTE = (
-    "Spark starts Python processes for a DataSource, however little it does: one for the schema, one for the plan and one for the task, and a sink has "
-    "processes of its own. The rows against a bare DataSource, which only opens its file or drops its rows, show what is txnlog's part. "
+    "Spark starts Python processes for a DataSource, however little it does: one for the schema, one for "
+    "the plan and one for the task, and a sink has "
+    "processes of its own. The rows against a bare DataSource, which only opens its file or drops its "
+    "rows, show what is txnlog's part. "
     "`python -m bench.spark.warm_start show log FOLDER --profile` shows the driver's"
 )
 
@@ -198,7 +201,9 @@ BENCHMARKS = (
     Benchmark(
         name="warm-start",
         how=(
-            f"the first write, the first `show()` and the first AvailableNow query of {ROWS:,} rows in a fresh Spark session, each in a process of its own, from after the session is there; the imports "
+            f"the first write, the first `show()` and the first AvailableNow query of {ROWS:,} rows in a "
+            f"fresh Spark session, each in a process of its own, from after the session is there; the "
+            f"imports "
             "and the registration of txnlog are within the time."
         ),
         rows=(

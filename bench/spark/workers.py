@@ -1,4 +1,5 @@
-"""Spark's Python processes of a query, all in this one: each has logs and stores of its own, and its requests are counted.
+"""Spark's Python processes of a query, all in this one: each has logs and stores of its own, and its requests
+are counted.
 
 Spark keeps a process for the source of a query, others to plan and to commit its batches, and some for tasks.
 Nothing but pickles goes from one to another.

@@ -1,4 +1,5 @@
-"""`make demo-cdc`: changes of orders and payments into two topics of txnlog and into two tables of Delta, and readers that join the two meanwhile.
+"""`make demo-cdc`: changes of orders and payments into two topics of txnlog and into two tables of Delta, and
+readers that join the two meanwhile.
 
 * ``changes``: the transactions of a made-up shop, from a seed. Pure.
 * ``checking``: says whether orders and payments that were read agree. Pure; it knows nothing of the systems.

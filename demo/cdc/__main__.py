@@ -1,4 +1,6 @@
-"""Changes of a shop into two topics, and into two tables of Delta; readers join the two meanwhile: ``make demo-cdc``."""
+"""Changes of a shop into two topics, and into two tables of Delta; readers join the two meanwhile:
+``make demo-cdc``.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,13 @@ What a user of Delta can do:
 * write one table whose rows are the whole transaction, and derive both from it;
 * let the writer note after each transaction which versions belong together, and let all readers begin with that note;
 * use a catalog that commits to several tables at once, where there is one.
-What a user of txnlog has to do: ask for one moment, log.snapshot(). Two reads one after the other are two moments, as the last line shows."""
+What a user of txnlog has to do: ask for one moment, log.snapshot(). Two reads one after the other are two moments, as the last line shows."""  # noqa: E501  # a terminal wraps
 
 
 def main(arguments: list[str]) -> int:
-    """Run the demo; 0 if both systems hold in the end what the shop has committed, and no join at one entry was torn."""
+    """Run the demo; 0 if both systems hold in the end what the shop has committed, and no join at one entry
+    was torn.
+    """
     parser = argparse.ArgumentParser(prog="python -m demo.cdc", description=__doc__)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--transactions", type=int, default=200)
@@ -61,16 +65,20 @@ def _run(load: Load, output: Path, console: Console) -> int:
     all_ = list(changes(load.seed, load.count))
     console.rule("1. The load")
     console.print(
-        f"seed {load.seed}: {len(all_):,} transactions of a shop, {sum(one.rolled_back for one in all_)} of them rolled back; "
-        f"{sum(len(one.orders) for one in all_):,} rows of orders, {sum(len(one.payments) for one in all_):,} of payments; "
-        f"{load.rate:g} transactions a second; the writer is killed {load.kills} times (kill -9) and started again"
+        f"seed {load.seed}: {len(all_):,} transactions of a shop, {sum(one.rolled_back for one in all_)} "
+        f"of them rolled back; "
+        f"{sum(len(one.orders) for one in all_):,} rows of orders, "
+        f"{sum(len(one.payments) for one in all_):,} of payments; "
+        f"{load.rate:g} transactions a second; the writer is killed {load.kills} times (kill -9) and "
+        f"started again"
     )
     console.rule("2. Write, and join meanwhile: one system after the other")
     runs = [_shown(system, str(output.resolve() / system), load, console) for system in SYSTEMS]
     console.rule("3. What the joins saw")
     console.print(_table(runs))
     console.print(
-        f"torn: a payment has no order, or an order's payments are not its total, or a customer's balance is not the total of the customer's orders. "
+        f"torn: a payment has no order, or an order's payments are not its total, or a customer's balance "
+        f"is not the total of the customer's orders. "
         f"{os.cpu_count()} processors; a transaction took {_milliseconds(runs)} in the median."
     )
     console.print(REMEDIES)
@@ -81,7 +89,8 @@ def _run(load: Load, output: Path, console: Console) -> int:
     for one in runs:
         ok &= one.is_complete
         console.print(
-            f"{'[green]✓[/]' if one.is_complete else '[red]✗[/]'} {SYSTEMS[one.system]}: in the end both tables hold each row that the "
+            f"{'[green]✓[/]' if one.is_complete else '[red]✗[/]'} {SYSTEMS[one.system]}: in the end both "
+            f"tables hold each row that the "
             f"shop has committed, once, and nothing else; the writer was killed {len(one.kills)} times"
         )
     at_one_entry = _torn(next(iter(runs[-1].ways().values())))

@@ -1,4 +1,5 @@
-"""A seeded stream of changes, after the shop of TPC-C: orders with lines, payments, and what each customer has paid in all.
+"""A seeded stream of changes, after the shop of TPC-C: orders with lines, payments, and what each customer
+has paid in all.
 
 Pure.
 
@@ -78,7 +79,9 @@ class _Shop:
 
 
 def changes(seed: int, count: int) -> Iterator[Change]:
-    """Yield ``count`` transactions: the same ones for the same seed, in the order in which the shop has made them."""
+    """Yield ``count`` transactions: the same ones for the same seed, in the order in which the shop has made
+    them.
+    """
     draws = random.Random(seed)
     shop = _Shop()
     for number in range(1, count + 1):

@@ -52,7 +52,9 @@ class Delta(System):
 
     @property
     def ways(self) -> Mapping[str, Way]:
-        """By opening both tables, or by opening the versions of both that have the same transactions of the shop."""
+        """By opening both tables, or by opening the versions of both that have the same transactions of the
+        shop.
+        """
         return {"newest versions": self._newest, "versions matched by hand": self._matched}
 
     def _newest(self, orders_first: bool) -> Both:

@@ -1,4 +1,6 @@
-"""The reader: joins orders and payments again and again, each way of a system in turn, until its stdin is closed."""
+"""The reader: joins orders and payments again and again, each way of a system in turn, until its stdin is
+closed.
+"""
 
 from __future__ import annotations
 
@@ -49,6 +51,6 @@ def _main(system: str, path: str, seed: int) -> None:
 if __name__ == "__main__":
     _main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
     sys.stdout.flush()
-    os._exit(
-        0
-    )  # threads of deltalake end a process now and then that takes itself apart: "terminate called without an active exception"
+    # Threads of deltalake now and then end a process that takes itself apart: "terminate called without an
+    # active exception".
+    os._exit(0)

@@ -1,4 +1,6 @@
-"""Runs a system: a writer that is killed now and then, and a reader beside it; and says what the reader saw."""
+"""Runs a system: a writer that is killed now and then, and a reader beside it; and says what the reader
+saw.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class Load:
     kills: int
 
     def moments(self) -> Mapping[int, float]:
-        """Return when the writer is killed: transactions, and how much of one's usual time has passed since it began, 0 to 1."""
+        """Return when the writer is killed: transactions, and how much of one's usual time has passed since
+        it began, 0 to 1.
+        """
         draws = random.Random(f"kills {self.seed}")
         chosen = sorted(draws.sample(range(2, self.count), self.kills))
         return {number: draws.random() for number in chosen}
@@ -97,7 +101,9 @@ def _process(name: str, *arguments: object, **streams: Any) -> subprocess.Popen[
 
 
 def _write(system: str, path: str, load: Load, show: Callable[[int], None]) -> tuple[list[float], float]:
-    """Run writers until the load is written: each but the last is killed; return when, and the usual time of a transaction."""
+    """Run writers until the load is written: each but the last is killed; return when, and the usual time of
+    a transaction.
+    """
     left = dict(load.moments())
     kills: list[float] = []
     durations: list[float] = []

@@ -1,4 +1,5 @@
-"""A system as the demo uses it: two tables, a transaction of the shop applied to both, and ways to read the two.
+"""A system as the demo uses it: two tables, a transaction of the shop applied to both, and ways to read the
+two.
 
 A writer that was killed goes on behind what is there, and writes nothing twice, in either system.
 """

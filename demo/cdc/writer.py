@@ -1,4 +1,5 @@
-"""The writer: applies the shop's transactions to a system, and says on stdout which one it begins and which one is done.
+"""The writer: applies the shop's transactions to a system, and says on stdout which one it begins and which
+one is done.
 
 It may be killed at any time.
 """

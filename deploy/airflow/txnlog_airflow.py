@@ -69,7 +69,8 @@ class TxnLogSensor(BaseSensorOperator):
 
 
 class TxnLogProcessOperator(BaseOperator):
-    """Reads what a group has not read, and writes what ``transform`` makes of it to another topic, exactly once.
+    """Reads what a group has not read, and writes what ``transform`` makes of it to another topic, exactly
+    once.
 
     Parameters
     ----------
@@ -104,7 +105,9 @@ class TxnLogProcessOperator(BaseOperator):
         self.storage_options = storage_options
 
     def execute(self, context: Any) -> int:
-        """Read up to the end, in transactions; the producer's name is the group's, so that a new try ends what an old one left open."""
+        """Read up to the end, in transactions; the producer's name is the group's, so that a new try ends
+        what an old one left open.
+        """
         done = 0
         with (
             TxnLog.open(self.root, storage_options=self.storage_options) as log,

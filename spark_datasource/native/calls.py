@@ -121,7 +121,9 @@ def describe(spark: SparkSession, root: str | os.PathLike[str], topic: str, **op
 def create_view(
     spark: SparkSession, name: str, root: str | os.PathLike[str], topic: str, **options: Any
 ) -> None:
-    """Make a temporary view of a topic, pinned like :func:`read_table`, whose parameters it takes; one of the same name is replaced."""
+    """Make a temporary view of a topic, pinned like :func:`read_table`, whose parameters it takes; one of the
+    same name is replaced.
+    """
     read_table(spark, root, topic, **options).createOrReplaceTempView(name)
     _views.setdefault(spark, {})[name.lower()] = (root, topic, options)
 

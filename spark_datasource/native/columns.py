@@ -72,7 +72,8 @@ def _has_open_floats(type_: pa.DataType) -> bool:
 
 
 def as_now(name: str, stored: FileColumns, type_: pa.DataType, wanted: DataType) -> Column:
-    """Return a column of the topic, of a file that may lack it, hold a narrower type, or have it under another name.
+    """Return a column of the topic, of a file that may lack it, hold a narrower type, or have it under
+    another name.
 
     ``stored``: the file's columns. ``type_``: the topic's type of now, ``wanted`` Spark's. The guard comes
     before the cast: a cast float would be pushed down no less.
@@ -111,7 +112,9 @@ def _values(node: Node) -> bool:
 
 
 def condition(where: Predicate) -> Column:
-    """Return a condition on columns that have the topic's names and types; rows for which it is null are not kept."""
+    """Return a condition on columns that have the topic's names and types; rows for which it is null are not
+    kept.
+    """
     types = dict(where.types)
     spark = {field.name: field.dataType for field in spark_types(pa.schema(list(where.types))).fields}
     return _condition(where.root, types, spark)

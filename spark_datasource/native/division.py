@@ -147,7 +147,9 @@ def _by_key(rows: Rows, files: Mapping[int, FileRecord]) -> tuple[list[FileRecor
 
 
 def _unsorted(plans: Sequence[PartitionPlan]) -> set[int]:
-    """Return the partitions whose rows are not ascending and disjoint: no range of offsets stands for some of them."""
+    """Return the partitions whose rows are not ascending and disjoint: no range of offsets stands for some of
+    them.
+    """
     return {
         one.partition for one in plans if (one.rows["base_offset"][1:] < one.rows["end_offset"][:-1]).any()
     }

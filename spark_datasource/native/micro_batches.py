@@ -1,4 +1,6 @@
-"""The rows of a micro-batch, found by the offsets in its query's checkpoint: what ``foreachBatch`` gets has none."""
+"""The rows of a micro-batch, found by the offsets in its query's checkpoint: what ``foreachBatch`` gets has
+none.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ def micro_batch(
     topic: str,
     **options: Any,
 ) -> DataFrame:
-    """Return the rows of a micro-batch of a stream that reads a topic, natively where :func:`~txnlog.spark.read_table` reads natively.
+    """Return the rows of a micro-batch of a stream that reads a topic, natively where
+    :func:`~txnlog.spark.read_table` reads natively.
 
     Parameters
     ----------
@@ -81,7 +84,9 @@ def micro_batch(
 
 
 def _offsets(spark: SparkSession, place: str, batch_id: int) -> Mapping[int, StreamOffset]:
-    """Return the offsets of txnlog's sources in a batch, by the source's number: a line each, behind a version and the batch's settings."""
+    """Return the offsets of txnlog's sources in a batch, by the source's number: a line each, behind a
+    version and the batch's settings.
+    """
     path = f"{place.rstrip('/')}/offsets/{batch_id}"
     try:
         text = spark.read.text(path, wholetext=True).collect()[0]["value"]

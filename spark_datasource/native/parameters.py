@@ -29,7 +29,9 @@ class TableOptions(TypedDict, total=False):
 
 
 def problems_of(topics: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with topics, each with its columns or None, and with the parameters that are given."""
+    """Return what is wrong with topics, each with its columns or None, and with the parameters that are
+    given.
+    """
     known = TableOptions.__annotations__
     found = [
         f"there is no parameter {name!r:.100}, expected one of columns, {', '.join(known)}"
@@ -45,7 +47,8 @@ def problems_of(topics: Mapping[str, Any], given: Mapping[str, Any]) -> list[str
         numbers = [*offsets, *offsets.values()] if isinstance(offsets, Mapping) else [offsets]
         if offsets is not None and any(type(number) is not int for number in numbers):
             found.append(
-                f"{name} is {offsets!r:.100}, neither an offset nor a mapping of partitions to offsets, such as {{0: 10}}"
+                f"{name} is {offsets!r:.100}, neither an offset nor a mapping of partitions to offsets, "
+                f"such as {{0: 10}}"
             )
     least = given.get("native_bytes_min")
     for name, value in (

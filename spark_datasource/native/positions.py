@@ -1,4 +1,5 @@
-"""Metadata columns of files that do not store them: the plan knows them batch by batch, Spark the place of each row in its file.
+"""Metadata columns of files that do not store them: the plan knows them batch by batch, Spark the place of
+each row in its file.
 
 A small table of the batches is broadcast and joined by the file's name and the row's number in it.
 """

@@ -54,7 +54,9 @@ def clipped(rows: Rows, ranges: Sequence[OffsetRange]) -> Rows:
 
 
 def clipped_sealed(part: SealedRange, ranges: Sequence[OffsetRange]) -> Iterator[SealedRange]:
-    """Yield what of a part of a sealed segment lies in ranges of its partition; sizes are shared by offsets."""
+    """Yield what of a part of a sealed segment lies in ranges of its partition; sizes are shared by
+    offsets.
+    """
     whole = part.range.end - part.range.start
     for wanted in ranges:
         within = OffsetRange(max(wanted.start, part.range.start), min(wanted.end, part.range.end))

@@ -144,7 +144,8 @@ class RestReader(TxnLogBatchReader):
         self._within = {number: tuple(found) for number, found in rest.ranges.items()}
 
     def rows(self, log: TxnLog, bytes_max: int) -> pa.Table | None:
-        """Return the rows, read in this process as tasks would read them, in their order; None: they take more than ``bytes_max`` in memory.
+        """Return the rows, read in this process as tasks would read them, in their order; None: they take
+        more than ``bytes_max`` in memory.
 
         Requests: those of the files, and 1 GET for each batch table in range that is not kept; none to follow
         the log.
@@ -160,7 +161,9 @@ class RestReader(TxnLogBatchReader):
         return pa.Table.from_batches(batches, Projection((), self._schema).arrow_schema())
 
     def _ranges(self, state: LogState, topic: TopicPin) -> Sequence[OffsetRange]:
-        """Return one range by partition; of partitions of which nothing is read an empty one, where the log begins by now."""
+        """Return one range by partition; of partitions of which nothing is read an empty one, where the log
+        begins by now.
+        """
         starts = log_starts(state, state.topics[topic.topic_id])
         return [
             wanted if number in self._within else OffsetRange(starts[number], starts[number])

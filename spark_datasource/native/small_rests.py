@@ -56,7 +56,9 @@ _CARRIED = (
 
 
 def is_small(division: Division, schema: StructType, bytes_max: int) -> bool:
-    """Return whether the driver reads the rest of a division; ``bytes_max``: of its files, 0: it never does."""
+    """Return whether the driver reads the rest of a division; ``bytes_max``: of its files, 0: it never
+    does.
+    """
     amounts = division.reasons
     return (
         bytes_max > 0

@@ -15,7 +15,9 @@ hands it over."""
 
 
 def check_spark(spark: Any) -> None:
-    """Raise InvalidInputError of kind ``unsupported-spark`` about a session of a Spark that is too old; of Connect its server decides."""
+    """Raise InvalidInputError of kind ``unsupported-spark`` about a session of a Spark that is too old; of
+    Connect its server decides.
+    """
     found = re.match(r"(\d+)\.(\d+)", str(spark.version))
     if found is not None and (int(found[1]), int(found[2])) < SPARK_MIN:
         oldest = ".".join(map(str, SPARK_MIN))

@@ -1,4 +1,6 @@
-"""A pinned read of a topic as one DataFrame of two parts: whole files by Spark's own Parquet reader, the rest by the DataSource."""
+"""A pinned read of a topic as one DataFrame of two parts: whole files by Spark's own Parquet reader, the rest
+by the DataSource.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +113,9 @@ class TablePlan:
 
     @property
     def is_by_driver(self) -> bool:
-        """Whether the driver reads the rest; more than ``small_rests.MEMORY_BYTES_MAX`` of rows it leaves to the DataSource even so."""
+        """Whether the driver reads the rest; more than ``small_rests.MEMORY_BYTES_MAX`` of rows it leaves to
+        the DataSource even so.
+        """
         return is_small(self.division, self.schema, self.driver_bytes_max)
 
     def frame(self) -> DataFrame:
@@ -212,8 +216,14 @@ class TablePlan:
         lines += [f"  {reason}: {_amount(amount)}" for reason, amount in self.division.reasons.items()]
         if native.files:
             lines += [
-                "natively the checksums of pages are verified, but neither page headers nor footers, nor the hash of a file",
-                "the native part names files: it can be read until a vacuum deletes them, a grace after they were replaced; then read again",
+                (
+                    "natively the checksums of pages are verified, but neither page headers nor footers, nor "
+                    "the hash of a file"
+                ),
+                (
+                    "the native part names files: it can be read until a vacuum deletes them, a grace after "
+                    "they were replaced; then read again"
+                ),
             ]
         return "\n".join(lines)
 
@@ -425,7 +435,8 @@ def _parquet(spark: SparkSession, schema: StructType, paths: Sequence[str]) -> D
         raise StorageError(
             "Spark cannot read the files of the log, though this process can",
             kind="spark-cannot-read",
-            hint="give Spark the connector of Hadoop and the rights for this path, or pass native=False to read all of it by the DataSource",
+            hint="give Spark the connector of Hadoop and the rights for this path, or pass native=False "
+            "to read all of it by the DataSource",
             path=paths[0],
             cause=cause_of(error),
         ) from None
@@ -433,7 +444,9 @@ def _parquet(spark: SparkSession, schema: StructType, paths: Sequence[str]) -> D
 
 
 def _stored(name: str, entry: int) -> Any:
-    """Return a metadata column that a compacted file stores; commits after the entry of the read are not known yet."""
+    """Return a metadata column that a compacted file stores; commits after the entry of the read are not
+    known yet.
+    """
     column = named(name)
     return F.when(column <= entry, column) if name == "_commit_entry" else column
 

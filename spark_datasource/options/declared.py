@@ -1,4 +1,5 @@
-"""Every option of ``format("txnlog")``, declared once: the field that holds its value, its names, kind, default and text.
+"""Every option of ``format("txnlog")``, declared once: the field that holds its value, its names, kind,
+default and text.
 
 The parsers, the hints about unknown options, docs/options.md derive from here. The string
 below a field is the text of its option, in Markdown, with links relative to docs/; ``python -m
@@ -63,7 +64,9 @@ _ENTRY = Kind("entry", lambda found, name: found.integer(name, 0))
 
 
 def _integer(minimum: int, maximum: int | None = None, advice: str = "") -> Kind:
-    """Return the kind of integers from ``minimum`` on; ``advice``: what to do about one above ``maximum`` (inclusive)."""
+    """Return the kind of integers from ``minimum`` on; ``advice``: what to do about one above ``maximum``
+    (inclusive).
+    """
     bounds = f"from {minimum}" if maximum is None or maximum > 10**9 else f"from {minimum} to {maximum:,}"
     return Kind(f"integer {bounds}", lambda found, name: found.integer(name, minimum, maximum, advice))
 
@@ -104,7 +107,8 @@ class ReadOptions:
             "subscribePattern",
             Kind("regular expression"),
             "orders-.*",
-            text="Instead of `topic`: all topics whose whole name matches; a stream takes in those that are created later. "
+            text="Instead of `topic`: all topics whose whole name matches; a stream takes in those that "
+            "are created later. "
             "The syntax is that of RE2: no look-around, no references to groups.",
         ),
         default="required",
@@ -114,8 +118,8 @@ class ReadOptions:
     """The topic, or several: of all of them the columns that are read have the same names and types, and
     `_topic` tells them apart."""
     order: Order = _option("order", Kind("name"), "commit", value=Order.OFFSET)
-    """`offset`: as a Kafka consumer reads; `commit`: by the entry that committed a record, then by offset, see
-    [Reading streams](spark-streams.md#reading-streams)."""
+    """`offset`: as a Kafka consumer reads; `commit`: by the entry that committed a record, then by offset,
+    see [Reading streams](spark-streams.md#reading-streams)."""
     isolation: IsolationLevel = _option(
         "isolation",
         Kind("name"),
@@ -123,19 +127,20 @@ class ReadOptions:
         value=IsolationLevel.READ_COMMITTED,
         alias="isolationLevel",
     )
-    """`read_committed` ends at the last stable offset and leaves aborted records out; `read_uncommitted` gives open and
-    aborted ones too; `snapshot` gives what one entry and those before it committed, see [Snapshots](spark-read.md#snapshots)."""
+    """`read_committed` ends at the last stable offset and leaves aborted records out; `read_uncommitted`
+    gives open and aborted ones too; `snapshot` gives what one entry and those before it committed, see
+    [Snapshots](spark-read.md#snapshots)."""
     starting: StartOrEnd | None = _option(
         "startingOffsets", _OFFSETS, '{"orders": {"0": 5, "1": -2}}', default="earliest; of a stream latest"
     )
-    """First offset (inclusive), for all partitions or by partition; -2 is the earliest, -1 the latest; of a single topic its
-    level may be left out; partitions that are not named begin at the earliest; with `order` `commit` the first entry:
-    `{"entry": 17}`."""
+    """First offset (inclusive), for all partitions or by partition; -2 is the earliest, -1 the latest; of a
+    single topic its level may be left out; partitions that are not named begin at the earliest; with `order`
+    `commit` the first entry: `{"entry": 17}`."""
     ending: StartOrEnd = _option(
         "endingOffsets", _OFFSETS, '{"0": 50}', value=END, default="`latest`", only="batch"
     )
-    """End offset (exclusive), likewise; partitions that are not named end at the latest; with `order` `commit` the last entry
-    (inclusive)."""
+    """End offset (exclusive), likewise; partitions that are not named end at the latest; with `order`
+    `commit` the last entry (inclusive)."""
     starting_timestamp_ms: int | None = _option("startingTimestamp", _TIMESTAMP, "2026-01-31T12:00:00Z")
     """Instead of `startingOffsets`: the first offset whose record is at or after this time."""
     ending_timestamp_ms: int | None = _option("endingTimestamp", _TIMESTAMP, "1769860800000", only="batch")
@@ -163,8 +168,8 @@ class ReadOptions:
     """`false` clips offsets that are not there to those that are, instead of failing; entries are not
     clipped."""
     end_expired: bool = _option("endExpired", _BOOLEAN, "true", value=False)
-    """The driver first ends open transactions whose time is over, which hold the read back; where it may not write, it logs one
-    warning and reads on."""
+    """The driver first ends open transactions whose time is over, which hold the read back; where it may not
+    write, it logs one warning and reads on."""
     version_as_of: int | None = _option("versionAsOf", _ENTRY, "0", default="the newest", only="batch")
     """The entry of the snapshot; by itself it means `isolation` `snapshot`."""
     timestamp_as_of_ms: int | None = _option("timestampAsOf", _MOMENT, "2026-01-31T12:00:00", only="batch")
@@ -248,8 +253,8 @@ class WriteOptions:
     )
     """With `txnVersion`: name of the job."""
     allow_different: bool = _option("allowDifferentRepeat", _BOOLEAN, "true", value=False)
-    """Go on, with a warning, although the log holds this `txnVersion`, or this batch of a stream, with other rows: those stay,
-    and the ones of this run are left out."""
+    """Go on, with a warning, although the log holds this `txnVersion`, or this batch of a stream, with other
+    rows: those stay, and the ones of this run are left out."""
     partitions: int | None = _option(
         "partitions", _integer(1, PARTITIONS_MAX, f"a topic has at most {PARTITIONS_MAX}"), "4", default="`1`"
     )
@@ -275,8 +280,8 @@ class StreamWriteOptions:
 
     write: WriteOptions
     app_id: str | None = _option("txnAppId", _TEXT, "clicks")
-    """A name for what the query does that outlives its checkpoint: batches of another checkpoint must have numbers above those
-    in the log; one query at a time."""
+    """A name for what the query does that outlives its checkpoint: batches of another checkpoint must have
+    numbers above those in the log; one query at a time."""
     allow_missing_batches: bool = _option("allowMissingBatches", _BOOLEAN, "true", value=False)
     """Go on although the log lacks batches before this one."""
 

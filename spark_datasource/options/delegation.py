@@ -1,4 +1,5 @@
-"""How a write learns that it belongs to a SparkTransaction: an internal option carries the producer's identity.
+"""How a write learns that it belongs to a SparkTransaction: an internal option carries the producer's
+identity.
 
 It is no secret, and no right: any process that can write to the store could stage in the transaction as well.
 The log refuses it once the transaction has ended.

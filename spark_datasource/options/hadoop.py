@@ -1,4 +1,5 @@
-"""The settings of Spark's own connectors (s3a, Azure, Google) that say how to reach a store, as storage options of txnlog.
+"""The settings of Spark's own connectors (s3a, Azure, Google) that say how to reach a store, as storage
+options of txnlog.
 
 Nothing of them shows. Settings for one bucket or account go before those for all.
 """
@@ -31,7 +32,9 @@ _URL = re.compile(r"([a-z0-9]+)://([^/]*)", re.IGNORECASE)
 
 
 class HadoopSettings:
-    """Settings of Spark's connectors by their full names, without ``spark.hadoop.``; pickles, and shows nothing."""
+    """Settings of Spark's connectors by their full names, without ``spark.hadoop.``; pickles, and shows
+    nothing.
+    """
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = {

@@ -43,7 +43,9 @@ def _plain(name: str) -> str:
 
 
 def matched(names: Sequence[str], known: Iterable[str], *, case_sensitive: bool) -> tuple[str, ...]:
-    """Return names in the letter case of ``known``, where exactly one of those is meant; others stay as they are."""
+    """Return names in the letter case of ``known``, where exactly one of those is meant; others stay as they
+    are.
+    """
     there = list(known)
     found = []
     for name in names:

@@ -1,4 +1,6 @@
-"""``startingOffsets`` and ``endingOffsets``: Kafka's forms, a shorter one for a single topic, and entries of the log."""
+"""``startingOffsets`` and ``endingOffsets``: Kafka's forms, a shorter one for a single topic, and entries of
+the log.
+"""
 
 from __future__ import annotations
 

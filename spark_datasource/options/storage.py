@@ -1,4 +1,5 @@
-"""How Spark jobs reach a store: the options ``storage.<name>``, and below them the settings of Spark's own connectors (``hadoop``).
+"""How Spark jobs reach a store: the options ``storage.<name>``, and below them the settings of Spark's own
+connectors (``hadoop``).
 
 Settings found on the driver travel to the tasks inside the pickled reader or writer, never in a plan, and are
 never shown.
@@ -101,8 +102,10 @@ def storage_for(path: str, given: Mapping[str, str], hadoop: HadoopSettings | No
 
 
 _FOREIGN_ENDPOINT = (
-    "option storage.endpoint_url names an endpoint other than that of Spark's own settings (fs.s3a, fs.azure, fs.gs), and txnlog does not "
-    "send the credentials of those there; give credentials for it (S3: storage.key and storage.secret, or storage.profile), or storage.anon"
+    "option storage.endpoint_url names an endpoint other than that of Spark's own settings (fs.s3a, "
+    "fs.azure, fs.gs), and txnlog does not "
+    "send the credentials of those there; give credentials for it (S3: storage.key and storage.secret, or "
+    "storage.profile), or storage.anon"
 )
 
 
@@ -131,7 +134,9 @@ _HIDDEN = r"(?i)^storage[.].*(key|secret|token)"
 
 
 def hide_options(spark: SparkSession) -> None:
-    """Hide ``storage.key`` and its like, once; Spark itself hides names with secret, token and password only."""
+    """Hide ``storage.key`` and its like, once; Spark itself hides names with secret, token and password
+    only.
+    """
     before = spark.conf.get(REDACTION, "") or ""
     if _HIDDEN not in before:
         spark.conf.set(REDACTION, f"{before}|{_HIDDEN}" if before else _HIDDEN)

@@ -39,13 +39,16 @@ class TopicChoice:
         return [state.topics[state.topic_ids[name]] for name in names]
 
     def chosen_any(self, state: LogState) -> list[TopicState]:
-        """As :meth:`chosen`; raises NotFoundError of kind ``unknown-topic`` also if no topic matches the pattern."""
+        """As :meth:`chosen`; raises NotFoundError of kind ``unknown-topic`` also if no topic matches the
+        pattern.
+        """
         found = self.chosen(state)
         if not found:
             raise NotFoundError(
                 "no topic matches the pattern",
                 kind="unknown-topic",
-                hint="the pattern must match a whole name; create a topic first, because the schema comes from it",
+                hint="the pattern must match a whole name; create a topic first, because the schema comes "
+                "from it",
                 pattern=self.pattern,
                 topics=sorted(state.topic_ids)[:20],
             )
@@ -53,7 +56,9 @@ class TopicChoice:
 
 
 def parse_topics(found: OptionValues) -> TopicChoice:
-    """Return what the options ``topic`` (``subscribe``) and ``subscribePattern`` say; problems go to ``found``."""
+    """Return what the options ``topic`` (``subscribe``) and ``subscribePattern`` say; problems go to
+    ``found``.
+    """
     text, pattern = found.text("topic"), found.text("subscribePattern")
     if pattern is not None:
         if text is not None:

@@ -120,7 +120,9 @@ class OptionValues:
         }
 
     def _one_of(self, name: str, alias: str) -> list[str]:
-        """Return under which of its two names an option was given; the first when they differ, which is a problem."""
+        """Return under which of its two names an option was given; the first when they differ, which is a
+        problem.
+        """
         value, other = self._values.get(name.lower()), self._values.get(alias.lower())
         if value and other and value != other:
             self.problems.append(
@@ -135,7 +137,8 @@ class OptionValues:
         """Raise when there was any problem."""
         if self.problems and not self._values:
             self.problems.append(
-                f"Spark passed no options, as it does for tables of a catalog: drop the table, and use {USE_VIEW}"
+                f"Spark passed no options, as it does for tables of a catalog: drop the table, and use "
+                f"{USE_VIEW}"
             )
         if self.problems:
             raise InvalidInputError(self.problems, kind="invalid-option")

@@ -98,7 +98,10 @@ def _topic(found: OptionValues, text: str | None) -> str:
     if text is None:
         problem = "option topic is missing; set it, or name the topic of each row in a column topic"
     elif "," in text:
-        problem = f"option topic is {text!r:.100}; a write has one topic; to write several, leave it out and name the topic "
+        problem = (
+            f"option topic is {text!r:.100}; a write has one topic; to write several, leave it out "
+            f"and name the topic "
+        )
         problem += "of each row in a column topic"
     else:
         try:

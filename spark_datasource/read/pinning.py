@@ -62,7 +62,8 @@ class Pin:
 
 
 def pin_read(log: TxnLog, options: ReadOptions) -> Pin:
-    """Pin a read on the newest state; of a snapshot the entry decides what is there, and the ends only bound it.
+    """Pin a read on the newest state; of a snapshot the entry decides what is there, and the ends only bound
+    it.
 
     Requests: none beyond the state's; with times those of finding the entry, or, on a topic that declares a
     timestamp column, the ranges of that column in one batch for each partition and timestamp; with
@@ -122,7 +123,9 @@ def log_starts(state: LogState, topic: TopicState) -> tuple[int, ...]:
 
 
 def first_floors(state: LogState, topic: TopicState, since: int) -> tuple[int, ...]:
-    """Return where a read in commit order looks from that begins after an entry; -1: at the earliest, so at what there is now."""
+    """Return where a read in commit order looks from that begins after an entry; -1: at the earliest, so at
+    what there is now.
+    """
     found = log_starts(state, topic) if since < 0 else ()
     return found if any(found) else ()
 
@@ -161,7 +164,9 @@ def entry_before(log: TxnLog, state: LogState, timestamp_ms: int) -> int:
 
 
 def check_topics(name: str, topics: Sequence[TopicState], option: StartOrEnd | None) -> None:
-    """Raise NotFoundError ``unknown-topic`` about named topics that are not read; for a pattern only the log tells."""
+    """Raise NotFoundError ``unknown-topic`` about named topics that are not read; for a pattern only the log
+    tells.
+    """
     read = {topic.name for topic in topics}
     others = sorted(
         topic for topic in (option.by_topic if option is not None else ()) if topic and topic not in read
@@ -198,7 +203,9 @@ def offset_at(
     option: StartOrEnd,
     timestamp_ms: int | None,
 ) -> int:
-    """Return the offset of an option, or of a time instead; a time after ``readable`` (readable now) gives its end."""
+    """Return the offset of an option, or of a time instead; a time after ``readable`` (readable now) gives
+    its end.
+    """
     if timestamp_ms is not None:
         found = first_at(log.sidecars, state, topic, number, readable, timestamp_ms * 1_000)
         return readable.end if found is None else found

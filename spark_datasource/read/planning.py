@@ -82,7 +82,9 @@ def plan_commits(
     until: int,
     floors: Sequence[int] = (),
 ) -> TopicPlan:
-    """Plan to read what the entries of (``since``, ``until``] committed in a topic; by commit entry, then offset."""
+    """Plan to read what the entries of (``since``, ``until``] committed in a topic; by commit entry, then
+    offset.
+    """
     window = committed_between(
         log.sidecars, state, state.topics[topic_id], since, until, floors=floors, where=read.where
     )

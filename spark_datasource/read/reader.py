@@ -88,7 +88,9 @@ class TxnLogBatchReader(DataSourceReader):
         return log_starts(state, state.topics[topic.topic_id])
 
     def _ranges(self, state: LogState, topic: TopicPin) -> Sequence[OffsetRange]:
-        """Return the offsets to read; those that were removed since the read was pinned are an error, or left out."""
+        """Return the offsets to read; those that were removed since the read was pinned are an error, or left
+        out.
+        """
         if self._options.fail_on_data_loss:
             return topic.ranges
         starts = log_starts(state, state.topics[topic.topic_id])

@@ -58,7 +58,9 @@ def read_split(
 def read_here(
     log: TxnLog, split: Split, options: ReadOptions, schema: StructType
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what :func:`read_split` does, in a process that has the log open: by its store, and with the sidecars that it has read."""
+    """Yield what :func:`read_split` does, in a process that has the log open: by its store, and with the
+    sidecars that it has read.
+    """
     yield from _counted(_Task(log.store, log.store, split, options, schema, log.sidecars))
 
 
@@ -160,7 +162,9 @@ class _Task:
                     yield projection.cast(batch, self._expected)
 
     def _keep_of(self, read: TopicRead, where: Predicate, partition: int) -> Keep:
-        """Return what tells which rows of a sidecar can hold what is wanted, as the pinned entry knew them."""
+        """Return what tells which rows of a sidecar can hold what is wanted, as the pinned entry knew
+        them.
+        """
         may_match = plan_filter(where, read.name, read.schema, partition)
         return lambda rows: may_match(known_at(rows, self.split.entry))
 

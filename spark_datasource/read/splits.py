@@ -123,7 +123,9 @@ class TopicPlan:
     sealed: Sequence[SealedRange] = ()
 
     def cost(self, open_bytes: int = 0) -> int:
-        """Return compressed bytes, about, and ``open_bytes`` for each file that is opened, and for each entry that is read by itself."""
+        """Return compressed bytes, about, and ``open_bytes`` for each file that is opened, and for each entry
+        that is read by itself.
+        """
         size = sum(int(plan.rows["size"].sum()) for plan in self.partitions)
         size += sum(part.size for part in self.sealed)
         if open_bytes:
@@ -202,7 +204,8 @@ def cut(log_id: str, entry: int, plans: Sequence[TopicPlan], count: int, open_by
 def _cut_order(
     parts: Sequence[tuple[int, PartitionPlan]], rows: Rows, owners: Rows, open_bytes: int
 ) -> tuple[Rows, Rows, Rows]:
-    """Return the places of rows in the order in which they are cut; and in that order the number of the unit of each, and its cost.
+    """Return the places of rows in the order in which they are cut; and in that order the number of the unit
+    of each, and its cost.
 
     Partition by partition, each row a unit; where it costs more to open files than to read them, by entries
     across all partitions of a topic, and rows of one file that follow each other are a unit. The cost of
@@ -222,7 +225,9 @@ def _cut_order(
 
 
 def _entries(rows: Rows) -> Rows:
-    """Return for each row of a partition an entry that does not go back: that of its append, or in commit order of its commit."""
+    """Return for each row of a partition an entry that does not go back: that of its append, or in commit
+    order of its commit.
+    """
     entries = np.where(rows["entry"] < 0, rows["commit_entry"], rows["entry"])
     if (np.diff(entries) < 0).any():
         entries = rows["commit_entry"]
@@ -273,7 +278,9 @@ def _cut_sealed(sealed: Sequence[SealedPart], size: float, open_bytes: int) -> l
 
 
 def _pieces(sealed: Sequence[SealedPart], size: float, open_bytes: int) -> Iterator[_Piece]:
-    """Yield pieces of about ``size``: partition by partition; segment by segment where one of them has many small files."""
+    """Yield pieces of about ``size``: partition by partition; segment by segment where one of them has many
+    small files.
+    """
     by_index: dict[Any, list[SealedPart]] = {}
     for one in sealed:
         by_index.setdefault((one.topic, one.range.index.key), []).append(one)

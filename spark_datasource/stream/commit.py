@@ -1,4 +1,5 @@
-"""From a batch of a stream to a write: the driver checks the messages of its tasks against the state of the log.
+"""From a batch of a stream to a write: the driver checks the messages of its tasks against the state of the
+log.
 
 The driver that commits has not planned, so it checks all that the messages say of the log against its own
 knowledge.
@@ -58,7 +59,9 @@ def as_write(log: TxnLog, batch: Batch, options: StreamWriteOptions, frame: Stru
 
 
 def _check_made(state: LogState, batch: Batch, name: str) -> None:
-    """Raise NotFoundError of kind ``topic-gone`` if the one topic of a query is not there: its first version has made it, or has found it."""
+    """Raise NotFoundError of kind ``topic-gone`` if the one topic of a query is not there: its first version
+    has made it, or has found it.
+    """
     if name in batch.topics and batch.topics[name].topic_id not in state.topics:
         raise NotFoundError(
             "the topic of the query is no longer in the log: it was deleted, and perhaps recreated",
@@ -106,7 +109,9 @@ def _destination(stamp: TopicStamp) -> Destination:
 
 
 def _partition_count(topic: TopicState, stamp: TopicStamp) -> int:
-    """Return how many partitions the topic has now: without key columns, records may stay where the tasks put them."""
+    """Return how many partitions the topic has now: without key columns, records may stay where the tasks put
+    them.
+    """
     if stamp.schema_id > topic.schema.schema_id or stamp.partition_count > topic.partitions:
         raise invalid_message("a topic that the log does not know yet", topic=topic.name, got=stamp)
     if topic.schema.key_columns and stamp.partition_count != topic.partitions:

@@ -1,4 +1,5 @@
-"""Commit messages of a stream: besides what was uploaded, everything that the driver needs to know of the batch.
+"""Commit messages of a stream: besides what was uploaded, everything that the driver needs to know of the
+batch.
 
 Spark plans a batch in one process and commits it in another, so a message also says what the tasks were
 given. All messages of a batch say the same of it, or none is believed.

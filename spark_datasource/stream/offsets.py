@@ -73,7 +73,9 @@ class StreamOffset(
         return () if found is None else found.offsets
 
     def since(self, start: StreamOffset) -> StreamOffset:
-        """Return where a query's first batch really began that ends here; asked again, it would begin at ``start``."""
+        """Return where a query's first batch really began that ends here; asked again, it would begin at
+        ``start``.
+        """
         if self.began is not None:
             return self.began
         return self if self.is_initial else start  # without a record, it ended where it began

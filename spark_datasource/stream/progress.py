@@ -111,7 +111,8 @@ def topic_gone(what: str, position: TopicPosition, topic_id: str) -> NotFoundErr
     return NotFoundError(
         what,
         kind="topic-gone",
-        hint='restore it, use a new checkpointLocation, or continue without it: option("failOnDataLoss", "false")',
+        hint='restore it, use a new checkpointLocation, or continue without it: option("failOnDataLoss", '
+        '"false")',
         topic=position.name or topic_id,
         topic_id=topic_id,
     )
@@ -120,7 +121,9 @@ def topic_gone(what: str, position: TopicPosition, topic_id: str) -> NotFoundErr
 def _present(
     state: LogState, start: StreamOffset, topic: TopicState, number: int, offset: int, fail_on_data_loss: bool
 ) -> int:
-    """Return where the query goes on in a partition that it has read to an offset; raise if anything between is gone."""
+    """Return where the query goes on in a partition that it has read to an offset; raise if anything between
+    is gone.
+    """
     partition = state.partition(TopicPartition(topic.topic_id, number))
     first, end = partition.log_start, partition.log_end
     # A floor is no more than a place to look from: what earlier entries committed is read.

@@ -111,7 +111,9 @@ class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
 
     @clean_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return the splits of a micro-batch: the same rows whenever it is asked for, also after a restart."""
+        """Return the splits of a micro-batch: the same rows whenever it is asked for, also after a
+        restart.
+        """
         with span("plan", log=self._open.log.url):
             return list(self._splits(parse_stream_offset(start), parse_stream_offset(end)))
 
@@ -158,7 +160,9 @@ class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
             self._frozen = self._open.follow()
 
         def reportLatestOffset(self) -> dict[str, Any] | None:
-            """Return what there is to read, and how far behind the query is, for its progress; None: not known now."""
+            """Return what there is to read, and how far behind the query is, for its progress; None: not
+            known now.
+            """
             try:
                 return self._report()
             except TxnLogError:  # no reason to fail a query: what is wrong, the next call says
@@ -234,7 +238,8 @@ class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
             raise ConflictError(
                 "the log was restored to an older state after the query had read from it",
                 kind="checkpoint-of-other-log",
-                hint="commits after that state belong to another history: use the log that the query read before, "
+                hint="commits after that state belong to another history: use the log that the query read "
+                "before, "
                 "or a new checkpointLocation",
                 path=log.url,
                 read_to_entry=seen.entry,
@@ -243,7 +248,9 @@ class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
         self._recognized.append(seen)
 
     def _topics(self, state: LogState, start: StreamOffset) -> list[TopicState]:
-        """Return the topics to read, each with the columns that Spark expects; without those that were read and are deleted."""
+        """Return the topics to read, each with the columns that Spark expects; without those that were read
+        and are deleted.
+        """
         gone = {one.name for topic_id, one in start.topics.items() if topic_id not in state.topics}
         topics = self._options.topics.chosen(state, without=gone)
         for topic in topics:
@@ -260,7 +267,8 @@ class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
                 )
             except InvalidInputError as error:
                 reload = (
-                    "if the topic changed while the query ran, load() it again and start from the same checkpoint; "
+                    "if the topic changed while the query ran, load() it again and start from the same "
+                    "checkpoint; "
                     "else choose columns that all topics have"
                 )
                 raise InvalidInputError(
@@ -272,7 +280,9 @@ class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
         return self._reads[key]
 
     def _check_meaning(self, topic: TopicState) -> None:
-        """Raise ConflictError of kind ``column-changed``: a name that the query reads stands for another column than before."""
+        """Raise ConflictError of kind ``column-changed``: a name that the query reads stands for another
+        column than before.
+        """
         for (topic_id, schema_id), read in self._reads.items():
             if topic_id != topic.topic_id or schema_id > topic.schema.schema_id:
                 continue

@@ -67,7 +67,8 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
         return self._plan
 
     def _plan_on_known(self) -> WritePlan | None:
-        """Return a plan on what is nearly the newest state, which costs less where others commit much; None: it needs the newest.
+        """Return a plan on what is nearly the newest state, which costs less where others commit much; None:
+        it needs the newest.
 
         The commit is judged by the newest state, which may be another than that of any plan.
         """
@@ -160,7 +161,8 @@ def _note(batch: Batch) -> None:
 
 
 def _check_first(result: CommitResult, batch: Batch) -> None:
-    """Refuse a batch that another run has written although this one has written others: only its first is a repetition.
+    """Refuse a batch that another run has written although this one has written others: only its first is a
+    repetition.
 
     The log alone notices this when the other run's turn comes: it does not know a run whose batches all come
     second. Raises StaleAppVersionError of kind ``stale-instance``.
@@ -172,7 +174,8 @@ def _check_first(result: CommitResult, batch: Batch) -> None:
         raise StaleAppVersionError(
             "another run of this query has written this batch",
             kind="stale-instance",
-            hint="two drivers write from one checkpoint, or from a checkpoint and its copy: stop one of them, and "
+            hint="two drivers write from one checkpoint, or from a checkpoint and its copy: stop one of "
+            "them, and "
             "check whether rows of the other are missing, because their batches may differ",
             query_id=stamp.query_id,
             batch_id=stamp.batch_id,
@@ -181,8 +184,10 @@ def _check_first(result: CommitResult, batch: Batch) -> None:
 
 
 _DIFFERENT = (
-    "nothing was written; if another run of this query has written it, from a copy of the checkpoint or beside this "
-    "run, continue from the checkpoint of that run. If the source or the query gives different rows each time, or "
+    "nothing was written; if another run of this query has written it, from a copy of the checkpoint or "
+    "beside this "
+    "run, continue from the checkpoint of that run. If the source or the query gives different rows each "
+    "time, or "
     "you do not need the rows of this attempt, set option allowDifferentRepeat"
 )
 
@@ -213,7 +218,8 @@ def _unclear(error: CommitStateUnknownError, batch: Batch) -> CommitStateUnknown
     return CommitStateUnknownError(
         "the batch may or may not be in the log: the store gave no clear answer",
         kind=error.kind,
-        hint="start the query again when the store answers: it finds out whether the batch is there, and writes it "
+        hint="start the query again when the store answers: it finds out whether the batch is there, and "
+        "writes it "
         "once",
         query_id=batch.stamp.query_id,
         batch_id=batch.stamp.batch_id,
@@ -226,7 +232,8 @@ def _advised(error: StaleAppVersionError, batch: Batch, app_id: str | None) -> S
     if error.kind == "missing-versions":
         what = "the log lacks earlier batches of this query"
         hint = (
-            "nothing was written; the query wrote to another log before, or the log was recreated or restored, or "
+            "nothing was written; the query wrote to another log before, or the log was recreated or "
+            "restored, or "
             "the checkpoint was used with another sink: to continue without the earlier batches, set option "
             "allowMissingBatches"
         )
@@ -236,13 +243,15 @@ def _advised(error: StaleAppVersionError, batch: Batch, app_id: str | None) -> S
     elif app_id is not None and error.values.get("app_id") == app_id:
         what = "the log holds this batch of the application, or a later one, from another query"
         hint = (
-            "nothing was written; txnAppId was used with another checkpoint: continue with that checkpoint, or "
+            "nothing was written; txnAppId was used with another checkpoint: continue with that "
+            "checkpoint, or "
             "choose another txnAppId for a new stream"
         )
     else:
         what = "the log holds a later batch of this query"
         hint = (
-            "nothing was written; the checkpoint is an older state or a copy: continue with the newest checkpoint, "
+            "nothing was written; the checkpoint is an older state or a copy: continue with the newest "
+            "checkpoint, "
             "or begin a new one, which reads the source again from its start"
         )
     values = {name: value for name, value in error.values.items() if name not in ("app_id", "version", "got")}

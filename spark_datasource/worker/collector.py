@@ -1,4 +1,5 @@
-"""The garbage collector of Spark's Python workers: what they have imported is not looked through after every task.
+"""The garbage collector of Spark's Python workers: what they have imported is not looked through after every
+task.
 
 Spark's daemon calls ``gc.collect()`` in a worker after each task: 15 to 25 ms for the objects that pyspark,
 pyarrow, pandas and numpy have made at import, where the rest of a small task takes 5. Frozen, these are
@@ -26,7 +27,8 @@ _freezes = 0
 
 
 def settle() -> None:
-    """Freeze what has outlived collections in this process, when it is much; does nothing outside of Spark's workers.
+    """Freeze what has outlived collections in this process, when it is much; does nothing outside of Spark's
+    workers.
 
     To be called at the beginning of a task: the collection after the one before has just removed all garbage,
     and what a collection never looks at again is freed only by its reference count.

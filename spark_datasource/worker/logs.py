@@ -56,7 +56,8 @@ def absolute(path: str) -> str:
 
 
 def open_log(path: str, storage: Storage = NO_STORAGE, *, newest: bool = True) -> TxnLog:
-    """Return the log at ``path`` (:func:`absolute`), followed to its tip; unless ``newest``, nearly: where entries come by the hundred, it may be up to 99 behind.
+    """Return the log at ``path`` (:func:`absolute`), followed to its tip; unless ``newest``, nearly: where
+    entries come by the hundred, it may be up to 99 behind.
 
     Requests: 2 GETs when it is open and nothing is new, one of them for the entry that was seen last: a log
     that was removed and made again under the same path, or restored to an older state, is another log. Raises
@@ -69,7 +70,8 @@ def open_log(path: str, storage: Storage = NO_STORAGE, *, newest: bool = True) -
 
 
 def log_with_id(path: str, storage: Storage, log_id: str, born: int) -> TxnLog:
-    """Return the log at ``path`` if it is the one that a write was planned on; errors as :func:`open_log`, :func:`check_planned`.
+    """Return the log at ``path`` if it is the one that a write was planned on; errors as :func:`open_log`,
+    :func:`check_planned`.
 
     Requests: 1 GET when it is open and was followed as far as the plan; then it is as it was last seen. Where
     others commit, too, those of a look instead, for an attempt would lose its slot.
@@ -110,7 +112,9 @@ def check_same(
     kind: str = "log-replaced",
     **values: object,
 ) -> None:
-    """Raise ConflictError ``what`` unless a log has this id and entry; :func:`has_entry` also finds restored logs."""
+    """Raise ConflictError ``what`` unless a log has this id and entry; :func:`has_entry` also finds restored
+    logs.
+    """
     if state.log_id != log_id or state.entry < entry:
         raise ConflictError(
             what,
@@ -141,7 +145,8 @@ def has_entry(store: ObjectStore, entry: int, sha256: str) -> bool | None:
 
 
 def is_truncated(store: ObjectStore, log_id: str, entry: int) -> bool:
-    """Return whether the log is still the one with this id, and an entry that is gone may have been deleted by a truncation.
+    """Return whether the log is still the one with this id, and an entry that is gone may have been deleted
+    by a truncation.
 
     Requests: 1 GET, 1 LIST.
     """
@@ -170,7 +175,9 @@ def held_entry(state: LogState, app: AppRef | None, later: str, *, hint: str) ->
 
 
 def forget_log(path: str, storage: Storage) -> None:
-    """Open the log at ``path`` anew the next time: its store may have failed for good, other than the place itself."""
+    """Open the log at ``path`` anew the next time: its store may have failed for good, other than the place
+    itself.
+    """
     _logs.pop((path, storage), None)
 
 
@@ -198,7 +205,9 @@ def _is_unchanged(log: TxnLog) -> bool:
 
 
 def _goes_on(log: TxnLog) -> bool:
-    """Follow the log where others commit, and return whether an entry was found that goes on from the last one that was seen."""
+    """Follow the log where others commit, and return whether an entry was found that goes on from the last
+    one that was seen.
+    """
     if not log.committer.expects_others():
         return False
     before = log.state.entry

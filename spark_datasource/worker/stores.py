@@ -1,4 +1,5 @@
-"""Stores that an executor's worker has open: the tasks after the first one find connections and directories as they are.
+"""Stores that an executor's worker has open: the tasks after the first one find connections and directories
+as they are.
 
 A store that has just been opened trusts nothing: on a disk it syncs every directory from the root of the log
 down before it writes its first file there, on S3 it makes a connection. For a task of few rows that is most

@@ -1,4 +1,6 @@
-"""From the messages of tasks to the write that is committed: the same for a DataFrame and for a batch of a stream."""
+"""From the messages of tasks to the write that is committed: the same for a DataFrame and for a batch of a
+stream.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,9 @@ def write_of(
 
 
 def _settled(log: TxnLog, uploads: Sequence[tuple[str, list[Uploaded]]]) -> list[tuple[str, list[Uploaded]]]:
-    """Return the uploads with the files that tasks have handed over uploaded, where the entry cannot have them: of topics with other files, or if they are too many."""
+    """Return the uploads with the files that tasks have handed over uploaded, where the entry cannot have
+    them: of topics with other files, or if they are too many.
+    """
     handed = sum(one.size for _, found in uploads for one in found if one.payload)
     many = (
         not log.embeds
@@ -129,7 +133,9 @@ def _settled(log: TxnLog, uploads: Sequence[tuple[str, list[Uploaded]]]) -> list
 def _sequences(
     state: LogState, delegation: Delegation | None, target: Target, uploaded: Uploaded
 ) -> dict[int, int] | None:
-    """Return the sequence of the first record of each partition: behind what the transaction has staged so far."""
+    """Return the sequence of the first record of each partition: behind what the transaction has staged so
+    far.
+    """
     if delegation is None:
         return None
     owner = state.transactional_ids.get(delegation.producer.transactional_id or "")
@@ -143,7 +149,9 @@ def _sequences(
 
 
 def commit_intent(log: TxnLog, intent: Intent) -> CommitResult:
-    """Commit an intent; while the outcome is unknown hand the same one in again, which never applies it twice."""
+    """Commit an intent; while the outcome is unknown hand the same one in again, which never applies it
+    twice.
+    """
     unknown: CommitStateUnknownError | None = None
     for _ in range(COMMIT_TRIES_MAX):
         try:

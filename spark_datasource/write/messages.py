@@ -40,8 +40,8 @@ class TaskUpload(WriterCommitMessage):
     uploads: dict[str, Uploaded]
     """Uploads by topic."""
     contents: dict[str, Multiset] | None
-    """Its rows, by topic, if they have to be comparable; also those that were not uploaded, because the log holds the
-    version. None: the log does, and some of the rows fit no topic."""
+    """Its rows, by topic, if they have to be comparable; also those that were not uploaded, because the log
+    holds the version. None: the log does, and some of the rows fit no topic."""
     version: str = field(default=__version__, kw_only=True)
     """Version of txnlog where the task ran."""
 

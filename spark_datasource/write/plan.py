@@ -126,14 +126,17 @@ def _one_topic(state: LogState, options: WriteOptions, name: str, frame: StructT
 
 
 def without_topic(frame: StructType) -> tuple[StructType, int]:
-    """Return the schema without column ``topic``, and its position; InvalidInputError if that is no string."""
+    """Return the schema without column ``topic``, and its position; InvalidInputError if that is no
+    string.
+    """
     position = [name.lower() for name in frame.names].index("topic")
     found = frame.fields[position].dataType
     if as_topic_schema(StructType().add("topic", found)).to_json()[0] != (
         {"name": "topic", "type": "string"},
     ):
         raise InvalidInputError(
-            f"column {frame.names[position]!r} names the topic of each row, so it must be a string; it is {found.simpleString()}",
+            f"column {frame.names[position]!r} names the topic of each row, so it must be a string; it is "
+            f"{found.simpleString()}",
             kind="schema-mismatch",
             hint="make it a string, or set option topic to write all rows to one topic",
         )

@@ -1,4 +1,5 @@
-"""Versions that are in the log already: whether they hold the rows that their repetition gives, and what follows if not.
+"""Versions that are in the log already: whether they hold the rows that their repetition gives, and what
+follows if not.
 
 A run that repeats a version gets "done", and its rows are left out. That is right if the log holds the same
 rows. So a version says what it wrote, by topic (:mod:`txnformat.columns.multiset`), and its repetition is
@@ -100,7 +101,8 @@ class Repetition:
     """The values that identify the version, for the error."""
 
     def check(self, state: LogState, app: AppRef, operations: Sequence[Operation], entry: int) -> None:
-        """Compare with the operations of ``entry``, which holds the version; none: it is no longer there to be read.
+        """Compare with the operations of ``entry``, which holds the version; none: it is no longer there to
+        be read.
 
         A version that does not say what it wrote can only be counted: other numbers are a warning.
 
@@ -120,7 +122,8 @@ class Repetition:
         told = "; ".join(found[:TOPICS_SHOWN_MAX]) + (f"; and {more} more topics" if more > 0 else "")
         if self.allowed or (self.run_id is not None and version.instance == self.run_id):
             logger.warning(
-                "%s is in the log already (entry %d), with other rows than its repetition gave, which are left out: %s",
+                "%s is in the log already (entry %d), with other rows than its repetition gave, which are "
+                "left out: %s",
                 self.what,
                 entry,
                 told,
@@ -142,7 +145,8 @@ class Repetition:
         given = None if self.rows is None else sum(found.records for found in self.rows.values())
         if there != given:
             logger.warning(
-                "%s is in the log already, with %d rows (entry %d); its repetition gave %s, which are left out: the source or the "
+                "%s is in the log already, with %d rows (entry %d); its repetition gave %s, which are "
+                "left out: the source or the "
                 "query does not give the same rows again",
                 self.what,
                 there,

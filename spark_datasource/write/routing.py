@@ -124,12 +124,16 @@ class ByColumn:
 
 
 def new_topic_id(seed: str, topic: str) -> str:
-    """Return the id of a topic that a write (``seed``: its UUID) may have to create: the same in every process."""
+    """Return the id of a topic that a write (``seed``: its UUID) may have to create: the same in every
+    process.
+    """
     return str(uuid.uuid5(uuid.UUID(seed), topic))
 
 
 def first_turn(seed: str, topic: str) -> int:
-    """Return whose turn it is first among records without keys, to be taken modulo the partitions: as random as ``seed``."""
+    """Return whose turn it is first among records without keys, to be taken modulo the partitions: as random
+    as ``seed``.
+    """
     return uuid.UUID(new_topic_id(seed, topic)).int >> 64
 
 

@@ -70,7 +70,9 @@ def _companion(spark: SparkSession) -> Any:
 
 
 def mend_writers() -> None:
-    """Have pyspark's writers find the format in every thread, and refuse tables of a catalog; once in a process."""
+    """Have pyspark's writers find the format in every thread, and refuse tables of a catalog; once in a
+    process.
+    """
     from pyspark.sql.readwriter import DataFrameWriter, DataFrameWriterV2
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 

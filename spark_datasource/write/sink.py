@@ -33,7 +33,8 @@ __all__ = ["TxnLogBatchWriter", "plan_write", "targets_of"]
 
 
 _DIFFERENT = (
-    "nothing was written; write different rows with a new txnVersion. If the job gives different rows each time, or "
+    "nothing was written; write different rows with a new txnVersion. If the job gives different rows "
+    "each time, or "
     "you do not need the rows of this run, set option allowDifferentRepeat"
 )
 
@@ -98,7 +99,9 @@ class TxnLogBatchWriter(DataSourceArrowWriter):
             log.close()  # this process may be stopped at any time: a snapshot being written ends first
 
     def _compare(self, tasks: list[TaskUpload], entry: int) -> None:
-        """Compare the rows of a version that the log held already when the write was planned with those in its entry."""
+        """Compare the rows of a version that the log held already when the write was planned with those in
+        its entry.
+        """
         plan = self._plan
         log = open_log(plan.options.path, plan.options.storage)
         check_planned(log, plan.log_id, plan.born)

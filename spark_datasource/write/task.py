@@ -63,7 +63,9 @@ K = TypeVar("K", bound=Any)
 
 
 class Rechunker(Generic[K]):
-    """Buffers tables by key (partition, or topic and partition) until ``emit`` gets a batch of a useful size."""
+    """Buffers tables by key (partition, or topic and partition) until ``emit`` gets a batch of a useful
+    size.
+    """
 
     def __init__(
         self,
@@ -109,7 +111,9 @@ class Rechunker(Generic[K]):
 
 
 def _on_its_own(table: pa.Table) -> tuple[pa.Table, int]:
-    """Return a table without the memory that it was cut from, if that is over twice its size; and its size in bytes."""
+    """Return a table without the memory that it was cut from, if that is over twice its size; and its size in
+    bytes.
+    """
     size = table.nbytes
     if table.get_total_buffer_size() > 2 * size + 4096:
         table = table.take(pa.array(np.arange(table.num_rows)))
@@ -301,7 +305,8 @@ def _check_text(batch: pa.RecordBatch, first_row: int, task: int) -> None:
     raise InvalidInputError(
         problems,
         kind="schema-mismatch",
-        hint="nothing was written; repair the text, for instance with make_valid_utf8(column), or use a binary "
+        hint="nothing was written; repair the text, for instance with make_valid_utf8(column), or use a "
+        "binary "
         "column",
     )
 

@@ -1,9 +1,12 @@
 """SparkTransaction: any number of DataFrames, topics, positions and acknowledgements in one atomic commit.
 
-    with SparkTransaction(spark, root, "nightly", 20261121) as txn:    opens a producer: fences older instances    1 entry
-        txn.write(orders, "orders")                                    a Spark job, whose driver stages            1 entry
-        txn.write(lines, "lines")                                                                                  1 entry
-                                                                       end, positions, application version         1 entry
+    with SparkTransaction(spark, root, "nightly", 20261121) as txn:    opens a producer: fences older
+    instances    1 entry
+        txn.write(orders, "orders")                                    a Spark job, whose driver stages
+        1 entry txn.write(lines, "lines")
+        1 entry
+                                                                       end, positions, application version
+                                                                       1 entry
 
 The process that runs the user's code opens the log and decides the transaction; Spark's processes only stage
 in it, under the producer's identity. Whichever process dies, no reader sees anything of the transaction
@@ -159,7 +162,7 @@ class SparkTransaction:
             hint="make a new one from the path of the log, inside the function that Spark calls",
         )
 
-    # --- the calls ---------------------------------------------------------------------------------------------------
+    # --- the calls ------------------------------------------------------------------------------------------
 
     def write(self, df: DataFrame, topic: str | None = None, **options: str | SupportsIndex | None) -> None:
         """Write a DataFrame to a topic, as part of the transaction: one Spark job. Skipped when ``is_done``.
@@ -223,7 +226,9 @@ class SparkTransaction:
         positions: Mapping[str, str] | None = None,
         expected_positions: Mapping[str, str | None] | None = None,
     ) -> None:
-        """Let a group's positions be committed with the transaction; see :meth:`writers.producer.Producer.send_offsets`."""
+        """Let a group's positions be committed with the transaction; see
+        :meth:`writers.producer.Producer.send_offsets`.
+        """
         self._do(
             "send_offsets",
             lambda producer: producer.send_offsets(
@@ -236,12 +241,14 @@ class SparkTransaction:
         self._do("acknowledge", lambda producer: producer.acknowledge(subscription, records))
 
     def acknowledge_cumulative(self, subscription: AckSource, record: Records) -> None:
-        """Acknowledge everything up to a record; see :meth:`writers.producer.Producer.acknowledge_cumulative`."""
+        """Acknowledge everything up to a record; see
+        :meth:`writers.producer.Producer.acknowledge_cumulative`.
+        """
         self._do(
             "acknowledge_cumulative", lambda producer: producer.acknowledge_cumulative(subscription, record)
         )
 
-    # --- begin and end -----------------------------------------------------------------------------------------------
+    # --- begin and end --------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         """Begin. Requests: those of opening the log, and 1 entry; no entry when the version is done.
@@ -294,7 +301,7 @@ class SparkTransaction:
         self._calls.note_interrupted()
         self._calls.in_turn(EXIT, lambda: self._leave(error))
 
-    # --- how they are done -------------------------------------------------------------------------------------------
+    # --- how they are done ----------------------------------------------------------------------------------
 
     def _do(self, call: str, body: Callable[[JobProducer], None]) -> None:
         """Do a call of the producer where no signal reaches it; nothing when the version is done."""
@@ -308,7 +315,9 @@ class SparkTransaction:
         self._calls.in_turn(call, usable)
 
     def _begin_write(self, owner: threading.Thread) -> tuple[Writing, Delegation] | None:
-        """Let a job stage; from here on the transaction can only be aborted, until it is known what the job has done."""
+        """Let a job stage; from here on the transaction can only be aborted, until it is known what the job
+        has done.
+        """
         producer = self._usable("write")
         if producer is None:
             return None
@@ -439,23 +448,29 @@ class SparkTransaction:
         return self._producer
 
     def _refuse_after_failure(self, call: str) -> None:
-        """Raise after a failed write, with its error as the cause; a producer that was fenced since says so itself."""
+        """Raise after a failed write, with its error as the cause; a producer that was fenced since says so
+        itself.
+        """
         producer = self._producer
         if self._calls.cut is not None and producer and producer.status in ABORTABLE:
             raise InvalidTransactionStateError(
-                f"{call}() is not possible now: {self._calls.cut}() of this transaction was interrupted, and the program continued",
+                f"{call}() is not possible now: {self._calls.cut}() of this transaction was interrupted, "
+                f"and the program continued",
                 kind="abort-required",
                 hint="nothing of it is committed: let the error leave the with block, and run the job again",
             )
         if self._failure is not None and producer and producer.status is ProducerStatus.ABORT_REQUIRED:
             raise InvalidTransactionStateError(
-                f"{call}() is not possible now: a write of this transaction has failed, and the program continued",
+                f"{call}() is not possible now: a write of this transaction has failed, and the program "
+                f"continued",
                 kind="abort-required",
                 hint="nothing of it is committed: let the error leave the with block, and run the job again",
             ) from self._failure
 
     def _commit(self, producer: JobProducer) -> tuple[CommitInfo, bool]:
-        """Commit, and return also whether this transaction did it; repeat a commit whose outcome is unknown."""
+        """Commit, and return also whether this transaction did it; repeat a commit whose outcome is
+        unknown.
+        """
         for tries_left in reversed(range(COMMIT_TRIES_MAX)):
             try:
                 if self._app is None:
@@ -468,7 +483,9 @@ class SparkTransaction:
 
 
 def transactional_id_of(app_id: str) -> str:
-    """Return the transactional id of the producer behind a job's transactions: what fences its older instances."""
+    """Return the transactional id of the producer behind a job's transactions: what fences its older
+    instances.
+    """
     return ID_PREFIX + app_id
 
 

@@ -121,7 +121,9 @@ class JobCalls:
 
 
 def check_frame(df: object) -> None:
-    """Refuse what cannot be written: InvalidInputError of kinds ``not-a-dataframe`` and ``streaming-dataframe``."""
+    """Refuse what cannot be written: InvalidInputError of kinds ``not-a-dataframe`` and
+    ``streaming-dataframe``.
+    """
     from pyspark.sql import DataFrame
 
     if not isinstance(df, DataFrame):
@@ -129,18 +131,22 @@ def check_frame(df: object) -> None:
         raise InvalidInputError(
             f"the data is a {name}, not a DataFrame of Spark",
             kind="not-a-dataframe",
-            hint="txn.send(topic, data) takes Arrow, pandas, polars and dicts; spark.createDataFrame makes a DataFrame",
+            hint="txn.send(topic, data) takes Arrow, pandas, polars and dicts; spark.createDataFrame "
+            "makes a DataFrame",
         )
     if df.isStreaming:
         raise InvalidInputError(
             "a streaming DataFrame cannot be written in a transaction of its own",
             kind="streaming-dataframe",
-            hint="write its batches: df.writeStream.foreachBatch(function), with a SparkTransaction in the function",
+            hint="write its batches: df.writeStream.foreachBatch(function), with a SparkTransaction in "
+            "the function",
         )
 
 
 def run_job(df: DataFrame, options: Mapping[str, str], path: str) -> None:
-    """Run the job of a write, and raise what it fails with: an error of txnlog without what Spark tells around it."""
+    """Run the job of a write, and raise what it fails with: an error of txnlog without what Spark tells
+    around it.
+    """
     if is_classic(df.sparkSession):
         activate(df.sparkSession)  # this may be any thread, and the format need not be registered
     try:

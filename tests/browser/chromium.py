@@ -31,7 +31,10 @@ PROGRAMS = (
 )
 PATIENCE_S = 60
 """Until an answer of a browser that hangs is given up."""
-ON_PIPES = "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execv(sys.argv[3], sys.argv[3:])"
+ON_PIPES = (
+    "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); "
+    "os.execv(sys.argv[3], sys.argv[3:])"
+)
 KEYS = {
     "ArrowLeft": 37,
     "ArrowRight": 39,

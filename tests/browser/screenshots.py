@@ -70,7 +70,8 @@ def _draw(browser: Chromium, report: Path, screen: Screen, name: str, height: in
     tab.open(report.as_uri())
     tab.evaluate("document.querySelector('.where').textContent = 's3://shop/log'")
     tab.evaluate(
-        "document.querySelectorAll('code.command').forEach((one) => { one.textContent = one.textContent.replace(/file:\\S+/, 's3://shop/log'); })"
+        "document.querySelectorAll('code.command').forEach((one) => { one.textContent = "
+        "one.textContent.replace(/file:\\S+/, 's3://shop/log'); })"
     )
     path = FOLDER / f"look-{name}.png"
     tab.picture(path, height=height)

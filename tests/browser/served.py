@@ -1,4 +1,6 @@
-"""A log with everything that a page shows, some of it under hostile names, and ``txnlog ui`` that serves it."""
+"""A log with everything that a page shows, some of it under hostile names, and ``txnlog ui`` that
+serves it.
+"""
 
 from __future__ import annotations
 

@@ -111,7 +111,10 @@ def test_what_was_given_up_has_an_outcome_of_its_own(tab: Tab, tmp_path: Path) -
     with Producer(log) as producer:
         producer.send("t", [{"id": 1}], partition=0)
     tab.open(log.timeline().save(tmp_path / "report.html").as_uri())
-    lane = "[...document.querySelectorAll('#timeline g')].map((one) => one.dataset.outcome + ': ' + one.textContent).filter((one) => one.includes('bank'))"
+    lane = (
+        "[...document.querySelectorAll('#timeline g')].map((one) => one.dataset.outcome + ': ' + "
+        "one.textContent).filter((one) => one.includes('bank'))"
+    )
     assert any(one.startswith("given-up: ") and "given up, began" in one for one in tab.evaluate(lane))
     assert "given up (G)" in tab.evaluate("document.querySelector('.legend').innerText")
     go_to(tab, "transactions")

@@ -75,7 +75,8 @@ def test_the_pictures_tell_outcomes_without_colour(tab: Tab, report: str) -> Non
     )
     assert fills == 7
     assert tab.evaluate(
-        "[...document.querySelectorAll('#timeline svg[role=img]')].every((one) => one.getAttribute('aria-label'))"
+        "[...document.querySelectorAll('#timeline svg[role=img]')].every((one) => "
+        "one.getAttribute('aria-label'))"
     )
     assert tab.evaluate(
         "[...document.querySelectorAll('#timeline text.on')].some((one) => one.textContent === 'A')"
@@ -133,7 +134,8 @@ def test_the_served_page_follows_and_goes_back(browser: Chromium, tab: Tab, root
         tab.evaluate("1")  # what it asked before has come
         asked = len(tab.requests)
         tab.wait(
-            f"document.querySelector('#timeline .held.open') && document.getElementById('main').innerText.includes('{KILLED}')"
+            f"document.querySelector('#timeline .held.open') && "
+            f"document.getElementById('main').innerText.includes('{KILLED}')"
         )
         follows = [one for one in tab.requests[asked:] if "/api/follow" in one]
         assert len(follows) <= 2  # one was under way

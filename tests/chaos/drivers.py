@@ -64,7 +64,7 @@ class Driver:
                 start_new_session=True,
             )
 
-    # --- what it says ------------------------------------------------------------------------------------------------
+    # --- what it says ---------------------------------------------------------------------------------------
 
     @property
     def is_alive(self) -> bool:
@@ -111,7 +111,7 @@ class Driver:
         found = [table[pid] for pid in processes.marked(self.mark) if pid in table]
         return [one for one in found if one.state != "Z"]
 
-    # --- what it is told ---------------------------------------------------------------------------------------------
+    # --- what it is told ------------------------------------------------------------------------------------
 
     def begin(self, **change: Any) -> None:
         """Let a driver that waits begin its query, with other values of its job."""

@@ -134,7 +134,7 @@ class Control:
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
 
-    # --- the test's side ---------------------------------------------------------------------------------------------
+    # --- the test's side ------------------------------------------------------------------------------------
 
     def arm(self, name: str, fault: Fault) -> None:
         """Let a fault wait. A name is used once."""
@@ -151,17 +151,21 @@ class Control:
         write_whole(self.folder / f"{name}.go", {})
 
     def hit(self, name: str, time: int = 1) -> Hit | None:
-        """Return what is known of the ``time``-th hit of a fault, counted from 1; None: there was none yet."""
+        """Return what is known of the ``time``-th hit of a fault, counted from 1; None: there was none
+        yet.
+        """
         found = read_whole(self.folder / f"{name}.hit.{time}")
         if found is None:
             return None
         return Hit(place=Place(**found["place"]), victims=tuple(found["victims"]), driver=found["driver"])
 
     def wait_hit(self, name: str, time: int = 1, *, alive: Callable[[], Any] | None = None) -> Hit:
-        """Wait until a fault is hit, and return what is known of it; ``alive`` raises when that is in vain."""
+        """Wait until a fault is hit, and return what is known of it; ``alive`` raises when that is in
+        vain.
+        """
         return wait_until(lambda: self.hit(name, time), f"fault {name} to be hit", alive)
 
-    # --- the worker's side -------------------------------------------------------------------------------------------
+    # --- the worker's side ----------------------------------------------------------------------------------
 
     def armed(self) -> list[tuple[str, Fault]]:
         """Return the faults that wait, by name."""

@@ -93,7 +93,7 @@ class Run:
         self._thawed: list[Driver] = []
         self._lingering: list[Driver] = []
 
-    # --- input -------------------------------------------------------------------------------------------------------
+    # --- input ----------------------------------------------------------------------------------------------
 
     @property
     def rows_fed(self) -> int:
@@ -110,7 +110,7 @@ class Run:
         while len(self._fed) < ahead or self._tail.count > self._fed[-ahead]:
             self._feed()
 
-    # --- the driver --------------------------------------------------------------------------------------------------
+    # --- the driver -----------------------------------------------------------------------------------------
 
     def driver(self) -> Driver:
         """Return the driver that is there, or the next one."""
@@ -157,7 +157,7 @@ class Run:
                 break
             self._history.failures[code_of(said)] += 1
 
-    # --- strikes -----------------------------------------------------------------------------------------------------
+    # --- strikes --------------------------------------------------------------------------------------------
 
     def strike(self, strike: Strike) -> None:
         """Let one thing happen, and see that it did."""
@@ -202,7 +202,7 @@ class Run:
             processes.send(processes.driver_processes(*driver.pids()), signal.SIGKILL)
         self._history.points[BY_TIME] += 1
 
-    # --- the end -----------------------------------------------------------------------------------------------------
+    # --- the end --------------------------------------------------------------------------------------------
 
     def finish(self, ends_max: int = ENDS_MAX) -> None:
         """Let all input be processed, and everybody end."""

@@ -35,7 +35,9 @@ class Points:
         self._where: dict[str, int | None] = {}
 
     def begin(self, call: str, **where: int | None) -> None:
-        """Begin one call of Spark: ``batch``, ``partition``, ``attempt`` and ``task``, where they are known."""
+        """Begin one call of Spark: ``batch``, ``partition``, ``attempt`` and ``task``, where they are
+        known.
+        """
         self.call = call
         self._where = where
 
@@ -79,7 +81,9 @@ _installed: Points | None = None
 
 
 def install(folder: str) -> Points:
-    """Put the points of a control folder into this process; every store that is opened from now on has them."""
+    """Put the points of a control folder into this process; every store that is opened from now on has
+    them.
+    """
     global _installed
     if _installed is None:
         _patch_open_store()

@@ -55,7 +55,7 @@ class Scene:
         self._place = place
         self._query: str | None = None
 
-    # --- what happens ------------------------------------------------------------------------------------------------
+    # --- what happens ---------------------------------------------------------------------------------------
 
     def start(self, **change: Any) -> Driver:
         """Start a driver; it begins when it is told."""
@@ -89,7 +89,7 @@ class Scene:
             driver.check_alive()
         raise TimeoutError(f"a reader saw {tail.count} of {self.batches * ROWS} rows in {SECONDS_MAX:.0f} s")
 
-    # --- what is there afterwards ------------------------------------------------------------------------------------
+    # --- what is there afterwards ---------------------------------------------------------------------------
 
     def holds(self, batch: int) -> bool:
         """Tell whether the log has a batch."""

@@ -1,4 +1,6 @@
-"""A Spark cluster of real processes on several loopback addresses: only between hosts does Spark speculate."""
+"""A Spark cluster of real processes on several loopback addresses: only between hosts does Spark
+speculate.
+"""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def orders(log: TxnLog) -> TxnLog:
     return log
 
 
-# --- verify ----------------------------------------------------------------------------------------------------------
+# --- verify -------------------------------------------------------------------------------------------------
 
 
 def test_verify_of_a_sound_log(txnlog: Command, orders: TxnLog) -> None:
@@ -62,7 +62,7 @@ def test_verify_where_there_is_no_log(txnlog: Command, root: Path) -> None:
     assert txnlog("verify").code == 3
 
 
-# --- metrics ---------------------------------------------------------------------------------------------------------
+# --- metrics ------------------------------------------------------------------------------------------------
 
 
 def test_metrics_for_people_programs_and_prometheus(txnlog: Command, orders: TxnLog) -> None:
@@ -83,7 +83,7 @@ def test_metrics_for_people_programs_and_prometheus(txnlog: Command, orders: Txn
     assert txnlog("metrics", "--prometheus", "--json").code == 2
 
 
-# --- doctor ----------------------------------------------------------------------------------------------------------
+# --- doctor -------------------------------------------------------------------------------------------------
 
 
 def test_a_healthy_place_has_no_problem(txnlog: Command, orders: TxnLog) -> None:

@@ -86,12 +86,18 @@ def _read_until(terminal: int, pattern: bytes) -> bytes:
             "txnlog transactions describe -r {root} app:e",
             ["transactions", "describe", "-r", "{root}", "app:eu:1"],
         ),
-        ("txnlog transactions describe -r {root} ap", ["transactions", "describe", "-r", "{root}", "app:eu:1"]),
-        ("txnlog transactions abort -r file://{root} app:", ["transactions", "abort", "-r", "file://{root}", "app:eu:1"]),
-        ("txnlog produce orders -r file://{root} --transactional-id=app:e", ["produce", "orders", "-r", "file://{root}", "--transactional-id=app:eu:1"]),
-        ("txnlog consume orders -r file://{root} --isol", ["consume", "orders", "-r", "file://{root}", "--isolation"]),
-        ("txnlog consume orders -r file://{root} --format=pa", ["consume", "orders", "-r", "file://{root}", "--format=parquet"]),
-        ("txnlog transactions abort -r {root} 'app:eu:", ["transactions", "abort", "-r", "{root}", "app:eu:1"]),
+        (("txnlog transactions describe -r {root} "
+         "ap"), ["transactions", "describe", "-r", "{root}", "app:eu:1"]),
+        (("txnlog transactions abort -r file://{root} "
+         "app:"), ["transactions", "abort", "-r", "file://{root}", "app:eu:1"]),
+        (("txnlog produce orders -r file://{root} "
+         "--transactional-id=app:e"), ["produce", "orders", "-r", "file://{root}", "--transactional-id=app:eu:1"]),
+        (("txnlog consume orders -r file://{root} "
+         "--isol"), ["consume", "orders", "-r", "file://{root}", "--isolation"]),
+        (("txnlog consume orders -r file://{root} "
+         "--format=pa"), ["consume", "orders", "-r", "file://{root}", "--format=parquet"]),
+        (("txnlog transactions abort -r {root} "
+         "'app:eu:"), ["transactions", "abort", "-r", "{root}", "app:eu:1"]),
     ],
 )  # fmt: skip
 def test_a_word_is_completed_behind_colons(

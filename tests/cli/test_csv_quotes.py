@@ -33,7 +33,8 @@ def topics(log: TxnLog) -> TxnLog:
         ("one", 'id\n1\n"x\n2\n', [f"row 3: {OPEN}"]),
         ("one", '"id\n1\n', [f"row 1, the header: {OPEN}"]),
         ("two", 'id,note\n"1\n', [f"row 2: {OPEN}"]),
-        ("two", 'id,note\nx,y\n1,"', ["row 2, column 'id': 'x' is not a value of int64; write digits, such as 42 or -42", f"row 3: {OPEN}"]),
+        ("two", 'id,note\nx,y\n1,"', [("row 2, column 'id': 'x' is not a value of int64; write digits, "
+                                      "such as 42 or -42"), f"row 3: {OPEN}"]),
         ("two", 'id,note\n1,"a"b\n', ["""line 2: text stands behind a closing quote: '"a"b'; write a quote inside a value twice"""]),
         ("two", 'id,note\n1,"a\nb" \n2,x\n"3"4,\n', [
             """line 2: text stands behind a closing quote: '"a\\nb" '; write a quote inside a value twice""",

@@ -167,11 +167,14 @@ def test_a_time_of_csv_that_is_none_names_row_column_and_form(txnlog: Command, l
     error = txnlog("produce", "t", "--format", "csv", "--json", stdin=lines).error
     assert error["problems"] == [
         "row 3, column 'at': '02.01.2026 03:04' is not a value of timestamp[us, tz=UTC]; write ISO 8601",
-        "row 4, column 'at': '2026-01-02 03:04:05.1234567' is not a value of timestamp[us, tz=UTC]: finer than a microsecond",
+        (
+            "row 4, column 'at': '2026-01-02 03:04:05.1234567' is not a value of timestamp[us, tz=UTC]: finer "
+            "than a microsecond"
+        ),
     ]
 
 
-# --- CSV: every wrong row, and other characters between values -------------------------------------------------------
+# --- CSV: every wrong row, and other characters between values ----------------------------------------------
 
 
 @pytest.mark.parametrize(

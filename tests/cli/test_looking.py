@@ -44,7 +44,7 @@ def busy(log: TxnLog) -> TxnLog:
     return log
 
 
-# --- report ----------------------------------------------------------------------------------------------------------
+# --- report -------------------------------------------------------------------------------------------------
 
 
 def test_a_report_is_one_file(txnlog: Command, busy: TxnLog, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_each_command_of_a_report_ends_its_transaction(txnlog: Command, busy: Tx
     assert busy.timeline().document.open == ()
 
 
-# --- the service -----------------------------------------------------------------------------------------------------
+# --- the service --------------------------------------------------------------------------------------------
 
 
 def test_many_pages_cost_one_request_a_second_and_nothing_is_written() -> None:
@@ -253,7 +253,7 @@ def test_what_is_wrong_with_the_log_is_told_to_every_page() -> None:
             service.follow(entry - 1)
 
 
-# --- the server ------------------------------------------------------------------------------------------------------
+# --- the server ---------------------------------------------------------------------------------------------
 
 
 class Reply(NamedTuple):
@@ -380,7 +380,10 @@ def test_a_timer_has_bounds(txnlog: Command, busy: TxnLog) -> None:
 
 @pytest.mark.parametrize("missing", ["starlette", "uvicorn"])
 def test_without_the_extra_one_line_says_what_to_install(busy: TxnLog, missing: str) -> None:
-    program = f"import sys; sys.modules[{missing!r}] = None; from txnlog.cli.app import run; sys.exit(run(sys.argv[1:]))"
+    program = (
+        f"import sys; sys.modules[{missing!r}] = None; from txnlog.cli.app import run; "
+        f"sys.exit(run(sys.argv[1:]))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program, "ui"],
         capture_output=True,

@@ -264,7 +264,7 @@ def test_a_check_makes_nothing(tmp_path: Path) -> None:
     assert names(tmp_path) == {"pipe"}
 
 
-# --- empty texts -----------------------------------------------------------------------------------------------------
+# --- empty texts --------------------------------------------------------------------------------------------
 
 REQUIRED = {"topic": "t", "file": "-", "root": "", "table": "/nowhere", "path": "/nowhere"}
 SERVED: dict[tuple[str, ...], tuple[str, ...]] = {

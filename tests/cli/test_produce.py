@@ -39,7 +39,7 @@ def _rows(log: TxnLog, topic: str = "orders") -> list[dict[str, Any]]:
     return found
 
 
-# --- produce ---------------------------------------------------------------------------------------------------------
+# --- produce ------------------------------------------------------------------------------------------------
 
 
 def test_json_lines_from_stdin_are_one_entry(txnlog: Command, orders: TxnLog) -> None:
@@ -262,7 +262,7 @@ def test_columns_that_a_form_cannot_hold_are_refused(txnlog: Command, log: TxnLo
     assert txnlog("consume", "nested", "--format", "csv").code == 2
 
 
-# --- consume ---------------------------------------------------------------------------------------------------------
+# --- consume ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -405,7 +405,7 @@ def test_a_bad_question_is_answered_on_stderr(
     assert answer.error["kind"] == ("usage" if "parquet" in options else kind)
 
 
-# --- values ----------------------------------------------------------------------------------------------------------
+# --- values -------------------------------------------------------------------------------------------------
 
 _ELEMENT = pa.struct({"a": pa.int8(), "b": pa.list_(pa.decimal128(6, 2))})
 VALUES: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [

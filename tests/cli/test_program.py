@@ -30,7 +30,8 @@ HEAVY = ("pyarrow", "numpy", "pyspark", "rich", "fsspec", "s3fs")
 def test_help_needs_nothing_heavy(root: Path) -> None:
     """It has to answer at once, and a shell asks for completions at every key."""
     code = (
-        "import sys; from txnlog.cli.app import run; run(['--help']); run(['produce', '--help']); run(['nix']);"
+        "import sys; from txnlog.cli.app import run; run(['--help']); run(['produce', '--help']); "
+        "run(['nix']);"
         f"print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run([PROGRAM[0], "-c", code], capture_output=True, text=True, check=True, timeout=300)
@@ -195,7 +196,7 @@ def test_a_store_without_an_adapter(txnlog: Command) -> None:
     assert (answer.code, answer.error["class"]) == (5, "UnsupportedStoreError")
 
 
-# --- pipes and signals -----------------------------------------------------------------------------------------------
+# --- pipes and signals --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -316,7 +317,7 @@ def test_the_interpreter_does_not_tear_itself_down_under_arrows_threads(log: Txn
     assert done.stdout == '{\n  "topics": []\n}\n'
 
 
-# --- the terminal ----------------------------------------------------------------------------------------------------
+# --- the terminal -------------------------------------------------------------------------------------------
 
 
 def _on_a_terminal(*arguments: object, stdin: bytes = b"", **environment: str) -> str:
@@ -362,7 +363,7 @@ def test_progress_is_shown_on_a_terminal_only(long_topic: TxnLog, process: Comma
     assert "1 records" not in _on_a_terminal("produce", "long", stdin=lines.splitlines()[0])
 
 
-# --- completion ------------------------------------------------------------------------------------------------------
+# --- completion ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

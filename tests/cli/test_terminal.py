@@ -288,7 +288,7 @@ def test_the_question_before_an_abort_is_escaped() -> None:
     assert 'names = printable(", ".join' in source
 
 
-# --- errors of the library -------------------------------------------------------------------------------------------
+# --- errors of the library ----------------------------------------------------------------------------------
 
 
 def test_the_message_of_an_error_is_one_line_that_steers_nothing() -> None:
@@ -307,7 +307,7 @@ def test_json_with_escapes_means_the_same(text: str) -> None:
     assert printable(text).isprintable()
 
 
-# --- CSV -------------------------------------------------------------------------------------------------------------
+# --- CSV ----------------------------------------------------------------------------------------------------
 
 
 def _csv(text: str) -> list[list[str]]:

@@ -71,7 +71,7 @@ def damage(log: TxnLog, change: Callable[[LogState], LogState]) -> None:
     log.committer.commit(log.committer.intend(TakeCheckpoint(checkpoint)))
 
 
-# --- producers of a partition ------------------------------------------------------------------------------------------
+# --- producers of a partition -------------------------------------------------------------------------------
 
 
 @case("TransactionsCommandTest", "testDescribeProducersTopicRequired")
@@ -108,7 +108,7 @@ def test_describe_producers_shows_sequences_times_and_where_transactions_start(
     assert [one["current_transaction_start_offset"] for one in plain["producers"]] == [None, 2]
 
 
-# --- lists and descriptions --------------------------------------------------------------------------------------------
+# --- lists and descriptions ---------------------------------------------------------------------------------
 
 
 @case("TransactionsCommandTest", "testListTransactions", "testListTransactionsWithTransactionalIdPattern")
@@ -155,7 +155,7 @@ def test_describe_has_timeout_start_duration_up_to_now_and_partitions(txnlog: Co
     assert shown["TopicPartitions"] == "foo-0,foo-3"
 
 
-# --- ending --------------------------------------------------------------------------------------------------------------
+# --- ending -------------------------------------------------------------------------------------------------
 
 
 @case("TransactionsCommandTest", "testForceTerminateTransaction")
@@ -191,7 +191,9 @@ def test_force_terminate_needs_an_id(txnlog: Command, log: TxnLog) -> None:
 def test_abort_needs_all_that_names_a_transaction(
     txnlog: Command, log: TxnLog, options: list[object]
 ) -> None:
-    """A producer id alone names none: there is no such option, and the epoch is found by the command itself."""
+    """A producer id alone names none: there is no such option, and the epoch is found by the command
+    itself.
+    """
     begin(log, "foo", 0)
     assert txnlog("transactions", "abort", *options).code == 2
     assert log.refresh().undecided == {"foo"}
@@ -209,7 +211,7 @@ def test_abort_by_start_offset_ends_the_transaction_that_begins_there(txnlog: Co
     assert (missing.code, missing.error["kind"]) == (3, "unknown-transaction")
 
 
-# --- what hangs ----------------------------------------------------------------------------------------------------------
+# --- what hangs ---------------------------------------------------------------------------------------------
 
 
 @case("TransactionsCommandTest", "testFindHangingRequiresEitherBrokerIdOrTopic")

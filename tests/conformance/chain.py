@@ -126,7 +126,9 @@ class Chain:
         content: str = "",
         end: Outcome | None = None,
     ) -> Write:
-        """Return a write of ``records`` to each partition; its sequences follow the last write's by default."""
+        """Return a write of ``records`` to each partition; its sequences follow the last write's by
+        default.
+        """
         parts: dict[int, tuple[int, int]] = {}
         for partition in partitions:
             first = -1

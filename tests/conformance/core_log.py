@@ -1,4 +1,6 @@
-"""A log in memory as the coordinator's tests need it: several intents in one entry, ids by name, every epoch."""
+"""A log in memory as the coordinator's tests need it: several intents in one entry, ids by name, every
+epoch.
+"""
 
 from __future__ import annotations
 

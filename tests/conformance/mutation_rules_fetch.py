@@ -106,7 +106,8 @@ FETCH = (
         "the position stays where the last record was read",
         "txnformat/core/records/scan.py",
         "return PartitionPlan(number, wanted, planned(",
-        "return PartitionPlan(number, OffsetRange(wanted.start, wanted.start + int(extents['records'].sum())), planned(",
+        "return PartitionPlan(number, OffsetRange(wanted.start, wanted.start + "
+        "int(extents['records'].sum())), planned(",
         (
             (SHARE, "testGapsForControlRecordsInAcquiredRange"),
             (SHARE, "testGapsWithControlRecordsAtBeginningAndEnd"),

@@ -152,8 +152,10 @@ PULSAR_AND_FLINK = (
     Mutation(
         "a prepared transaction is like any other to those who end what expired",
         "txnformat/core/transactions/decide.py",
-        "if owner.status is TransactionStatus.PREPARED and not (action.force and action.cause is Cause.OPERATOR):",
-        "if owner.status is TransactionStatus.EMPTY and not (action.force and action.cause is Cause.OPERATOR):",
+        "if owner.status is TransactionStatus.PREPARED and not (action.force and action.cause is "
+        "Cause.OPERATOR):",
+        "if owner.status is TransactionStatus.EMPTY and not (action.force and action.cause is "
+        "Cause.OPERATOR):",
         (("TransactionEndToEndTest", "txnMetadataHandlerRecoverTest"),),
     ),
     Mutation(
@@ -171,7 +173,8 @@ PULSAR_AND_FLINK = (
     Mutation(
         "of two transactions that acknowledge one message both do",
         ACKS,
-        "            if offset is not None:\n                found.append(AckConflict(ACK_PENDING, offset, name))",
+        "            if offset is not None:\n                found.append(AckConflict(ACK_PENDING, "
+        "offset, name))",
         "            if offset == -1:\n                found.append(AckConflict(ACK_PENDING, offset, name))",
         (
             (REPLAY, "individualPendingAckReplayTest"),
@@ -195,8 +198,10 @@ PULSAR_AND_FLINK = (
     Mutation(
         "two transactions each hold everything below a position",
         ACKS,
-        "            if held.position is not None:\n                found.append(AckConflict(ACK_PENDING, self.mark, name))",
-        "            if held.position == -1:\n                found.append(AckConflict(ACK_PENDING, self.mark, name))",
+        "            if held.position is not None:\n                found.append(AckConflict(ACK_PENDING, "
+        "self.mark, name))",
+        "            if held.position == -1:\n                found.append(AckConflict(ACK_PENDING, "
+        "self.mark, name))",
         (
             (END_TO_END, "testCumulativeAckRedeliverMessages"),
             (REPLAY, "cumulativePendingAckReplayTest"),
@@ -232,7 +237,8 @@ PULSAR_AND_FLINK = (
         "an abort keeps acknowledgements pending",
         ACKS,
         "rest = PartitionAcks(self.mark, self.acked, without(self.pending, (transactional_id,)), still)",
-        "rest = replace(self, pending=without(self.pending, (transactional_id,) if commit else ()), _held=still)",
+        "rest = replace(self, pending=without(self.pending, (transactional_id,) if commit else ()), "
+        "_held=still)",
         (
             (END_TO_END, "txnIndividualAckTestBatchAndFailoverSub"),
             (END_TO_END, "testFilterMsgsInPendingAckStateWhenConsumerDisconnect"),

@@ -109,7 +109,8 @@ def mutate(folder: Path, mutation: Mutation) -> None:
     text = path.read_text(encoding="utf-8")
     if text.count(mutation.before) != 1:
         raise ValueError(
-            f"{mutation.name}: the text is {text.count(mutation.before)} times in {mutation.path}, expected once: "
+            f"{mutation.name}: the text is {text.count(mutation.before)} times in {mutation.path}, "
+            f"expected once: "
             f"{mutation.before}"
         )
     path.write_text(text.replace(mutation.before, mutation.after), encoding="utf-8")
@@ -182,9 +183,18 @@ def page(mutations: Sequence[Mutation]) -> str:
     lines = [
         "# Mutations",
         "",
-        "Whether the tests behind [the conformance pages](conformance.md) notice when a rule is broken. Each row changes one",
-        "line in a copy of the packages, and runs the tests that cite its cases: of every case, at least one failed. A guard that",
-        "no other system has cases of names its tests. `make mutations` writes this page after a run in which that was so.",
+        (
+            "Whether the tests behind [the conformance pages](conformance.md) notice when a rule is broken. "
+            "Each row changes one"
+        ),
+        (
+            "line in a copy of the packages, and runs the tests that cite its cases: of every case, at least "
+            "one failed. A guard that"
+        ),
+        (
+            "no other system has cases of names its tests. `make mutations` writes this page after a run in "
+            "which that was so."
+        ),
         "",
         f"**In short**: {len(mutations)} broken rules, each noticed.",
         "",
@@ -234,7 +244,8 @@ def _main(arguments: list[str]) -> int:
     if not wrong and not asked.name:
         (ROOT / PAGE).write_text(page(MUTATIONS), encoding="utf-8")
     print(
-        f"{len(chosen) - wrong} of {len(chosen)} mutations fail every case that claims the rule, and every named test"
+        f"{len(chosen) - wrong} of {len(chosen)} mutations fail every case that claims the rule, and "
+        f"every named test"
     )
     return 1 if wrong else 0
 

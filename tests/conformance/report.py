@@ -130,7 +130,10 @@ def _page(group: Group, listed: list[Row]) -> str:
     lines = [
         f"# {group.name}",
         "",
-        f"{group.about} Source: {group.source}. The meaning of the statuses: [conformance](../conformance.md).",
+        (
+            f"{group.about} Source: {group.source}. The meaning of the statuses: "
+            f"[conformance](../conformance.md)."
+        ),
         "",
         f"{len(listed)} cases: {counts}.",
         "",

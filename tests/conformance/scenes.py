@@ -165,7 +165,7 @@ class Scene:
         if self.seals:
             self.log.maintain("seal")
 
-    # --- steps, on the log and on the model --------------------------------------------------------------------------
+    # --- steps, on the log and on the model -----------------------------------------------------------------
 
     def plain(self, numbers: Sequence[int], partition: int = 0) -> None:
         """Append outside transactions."""
@@ -214,7 +214,7 @@ class Scene:
             self._producers[name].send("t", [{"n": number}], partition=partition)
         self.model.send(transaction, partition, numbers)
 
-    # --- what must hold at any moment --------------------------------------------------------------------------------
+    # --- what must hold at any moment -----------------------------------------------------------------------
 
     def check(self) -> dict[tuple[int, str], list[int]]:
         """Compare the log with the model; return what each partition holds at each isolation level."""

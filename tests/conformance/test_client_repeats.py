@@ -171,7 +171,9 @@ def test_a_commit_does_not_follow_an_unknown_abort() -> None:
 )
 @UNCLEAR
 def test_an_abort_settles_a_flush_that_may_have_landed(kind: FaultKind, landed: bool) -> None:
-    """The log may hold records of the transaction: the abort is written, and the next one has another epoch."""
+    """The log may hold records of the transaction: the abort is written, and the next one has another
+    epoch.
+    """
     plan = Plan()
     log = faulty(plan)
     with Producer(log, "etl", buffer="inline") as producer:
@@ -198,7 +200,9 @@ def test_an_abort_settles_a_flush_that_may_have_landed(kind: FaultKind, landed: 
 )
 @pytest.mark.parametrize("buffer", ["inline", "auto"])
 def test_a_request_of_an_ended_transaction_that_arrives_late_changes_nothing(buffer: str) -> None:
-    """It wants a slot that somebody else has by then, and so do all of its repeats: the data never gets in."""
+    """It wants a slot that somebody else has by then, and so do all of its repeats: the data never gets
+    in.
+    """
     plan = Plan()
     log = faulty(plan)
     assert isinstance(log.store, FaultyStore)

@@ -176,7 +176,9 @@ def test_a_plain_producer_whose_numbers_somebody_else_used_ends_and_a_new_one_ha
     "testBumpTransactionalEpochOnUnknownProducerIdError",
 )
 def test_a_plain_producer_that_the_log_no_longer_knows_ends_and_a_new_one_begins_at_0() -> None:
-    """Never does it go on from 0 by itself: nobody could tell its next records from its last ones sent again."""
+    """Never does it go on from 0 by itself: nobody could tell its next records from its last ones sent
+    again.
+    """
     log = faulty(Plan())
     producer = Producer(log, linger_ms=10**9)
     producer.init()

@@ -211,7 +211,9 @@ def test_an_end_is_one_entry_with_a_marker_in_each_partition_that_has_data(outco
 @pytest.mark.parametrize("first", Outcome)
 @pytest.mark.parametrize("second", Outcome)
 def test_an_end_that_waits_beside_another_is_answered_by_it(first: Outcome, second: Outcome) -> None:
-    """Where Kafka says "later" (CONCURRENT_TRANSACTIONS), ours has the answer: both are decided in one entry."""
+    """Where Kafka says "later" (CONCURRENT_TRANSACTIONS), ours has the answer: both are decided in one
+    entry.
+    """
     log = CoreLog()
     producer = log.open()
     log.append(producer, 0)

@@ -25,7 +25,9 @@ from txnlog_testing.stores.faulty import FaultKind, FaultyStore
 
 
 class Scene(NamedTuple):
-    """A producer in a process whose store can fail, and another process; time passes when the test says so."""
+    """A producer in a process whose store can fail, and another process; time passes when the test says
+    so.
+    """
 
     plan: Plan
     clock: QuickClock
@@ -149,7 +151,9 @@ def _expected(state: str, epoch: Epoch | None, outcome: Outcome) -> Answer:
 )
 @pytest.mark.parametrize(("name", "outcome"), CALLS, ids=[f"{name}-{outcome}" for name, outcome in CALLS])
 def test_a_producers_end_gets_the_answer_of_the_table(scene: Scene, name: str, outcome: Outcome) -> None:
-    """What the user sees: success, or the class and kind that say what to do; and at most one end in the log."""
+    """What the user sees: success, or the class and kind that say what to do; and at most one end in
+    the log.
+    """
     act, state, epoch, _ = ROWS[name]
     act(scene)
     before, mine = scene.ends(), scene.ref().epoch

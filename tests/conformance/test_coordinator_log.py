@@ -1,4 +1,6 @@
-"""The coordinator's log: what a state that is loaded again knows, and what failing and late writes do to it."""
+"""The coordinator's log: what a state that is loaded again knows, and what failing and late writes do
+to it.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,9 @@ def test_who_loads_the_log_from_any_snapshot_knows_every_id_as_it_is() -> None:
 )
 @pytest.mark.parametrize("outcome", Outcome)
 def test_whoever_loads_finds_a_transaction_open_or_ended_in_all_partitions(outcome: Outcome) -> None:
-    """Kafka's coordinator has to write the missing markers after it loads; at no entry is one missing here."""
+    """Kafka's coordinator has to write the missing markers after it loads; at no entry is one missing
+    here.
+    """
     log = CoreLog()
     producer = log.open()
     log.append(producer, 0, 1, 2)

@@ -274,7 +274,9 @@ def test_of_a_commit_and_an_init_at_the_same_time_exactly_one_decides_the_transa
 
 
 def test_a_race_is_decided_by_the_slot_and_not_by_the_clock() -> None:
-    """Two views of one entry: both decide an end; the entry that is created first is the one that is folded."""
+    """Two views of one entry: both decide an end; the entry that is created first is the one that is
+    folded.
+    """
     log = CoreLog()
     producer = log.open()
     log.append(producer)

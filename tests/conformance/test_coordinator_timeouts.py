@@ -68,7 +68,9 @@ def _open() -> tuple[CoreLog, ProducerRef]:
 def test_a_timeout_is_from_1_ms_to_the_longest_that_the_log_allows(
     timeout_ms: int, deferred_ms: int, allowed: bool
 ) -> None:
-    """15 minutes, and 7 days for records without offsets, which block nobody; prepared ones have none at all."""
+    """15 minutes, and 7 days for records without offsets, which block nobody; prepared ones have none
+    at all.
+    """
     log = CoreLog()
     action = OpenProducer(NAME, timeout_ms, deferred_ms)
     if allowed:
@@ -141,7 +143,9 @@ def test_an_end_that_somebody_wanted_of_an_older_transaction_ends_no_newer_one(s
 def test_a_producers_end_that_waits_beside_its_timeout_comes_first_and_bumps_the_epoch_once(
     outcome: Outcome,
 ) -> None:
-    """A committer puts its own intents before the ends of others: an end in time is never lost to a timeout."""
+    """A committer puts its own intents before the ends of others: an end in time is never lost to a
+    timeout.
+    """
     log, producer = _open()
     own, timeout = log.intent(Write(producer, end=outcome)), log.intent(log.abort_for(Cause.TIMEOUT))
     made = log.assemble(own, timeout)
@@ -228,7 +232,7 @@ def test_only_what_is_open_and_not_prepared_is_looked_at() -> None:
     assert sorted(log.state.undecided) == ["prepared"]
 
 
-# --- on a real log, with time that passes only where somebody waits for it ------------------------------------------------
+# --- on a real log, with time that passes only where somebody waits for it ----------------------------------
 
 
 def _pass(log: TxnLog, seconds: float) -> None:

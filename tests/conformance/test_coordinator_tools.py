@@ -132,7 +132,9 @@ def test_an_id_that_can_be_none_is_described_as_a_mistake(name: str) -> None:
 
 @case("TransactionCoordinatorTest", "testDescribeTransactions")
 def test_a_description_has_what_the_coordinator_knows_at_every_step() -> None:
-    """Identity, state, timeout, start, duration, partitions with their offsets; unknown ids are told as such."""
+    """Identity, state, timeout, start, duration, partitions with their offsets; unknown ids are told as
+    such.
+    """
     log, clock = _log()
     with pytest.raises(NotFoundError) as caught:
         log.transactions.describe("etl")

@@ -109,7 +109,7 @@ def check_output(log: TxnLog, follower: Follower, inputs: int, count: int) -> No
     assert follower.seen == found
 
 
-# --- copiers that are killed -----------------------------------------------------------------------------------------
+# --- copiers that are killed --------------------------------------------------------------------------------
 
 
 class Copier:
@@ -191,7 +191,7 @@ def test_a_copier_that_is_killed_or_terminated_copies_in_order(tmp_path: Path) -
     assert log.read("output", columns=["n"]).read_all().equals(log.read("input", columns=["n"]).read_all())
 
 
-# --- a store that goes away ------------------------------------------------------------------------------------------
+# --- a store that goes away ---------------------------------------------------------------------------------
 
 HARD = [
     FaultKind.FAIL_BEFORE,

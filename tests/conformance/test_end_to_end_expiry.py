@@ -77,7 +77,7 @@ def pass_by(log: TxnLog, clock: Clock, milliseconds: int) -> None:
     log.maintain("expire")
 
 
-# --- ids and producers -----------------------------------------------------------------------------------------------
+# --- ids and producers --------------------------------------------------------------------------------------
 
 
 @case(
@@ -200,7 +200,7 @@ def test_many_long_ids_expire_in_entries_that_are_far_from_the_cap(log: TxnLog, 
     assert EXPIRED_MAX * 2 * 249 < ENTRY_BYTES_MAX
 
 
-# --- transactions ----------------------------------------------------------------------------------------------------
+# --- transactions -------------------------------------------------------------------------------------------
 
 
 @case("TransactionsTest", "testFencingOnTransactionExpiration")

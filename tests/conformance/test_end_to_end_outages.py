@@ -62,7 +62,7 @@ def begin(producer: Producer, *numbers: int) -> None:
     producer.flush()
 
 
-# --- calls that end without an answer --------------------------------------------------------------------------------
+# --- calls that end without an answer -----------------------------------------------------------------------
 
 
 @case("TransactionsTest", "testInitTransactionsTimeout")
@@ -88,7 +88,9 @@ def test_init_without_a_store_ends_with_an_error_and_the_producer_can_be_closed(
 def test_an_end_without_a_store_ends_with_an_error_and_the_producer_can_be_closed(
     call: Callable[[Producer], object], seals: bool
 ) -> None:
-    """Close says that the transaction is still open, and closes once the store is back; nothing is committed."""
+    """Close says that the transaction is still open, and closes once the store is back; nothing is
+    committed.
+    """
     plan = Plan()
     log = broken(plan, seals=seals)
     producer = opened(log, INLINE)
@@ -286,7 +288,7 @@ def test_an_end_recovers_by_itself_or_says_that_nothing_happened(
     assert read(log) == ([0, 1, 2] if commits else [0, 2])
 
 
-# --- sends that fail -------------------------------------------------------------------------------------------------
+# --- sends that fail ----------------------------------------------------------------------------------------
 
 
 @case("TransactionsTest", "testBumpTransactionalEpochWithTV2Disabled")

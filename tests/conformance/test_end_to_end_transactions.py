@@ -54,7 +54,7 @@ def everything(scene: Scene) -> list[int]:
     return sorted(read(log, ONE, "read_uncommitted") + read(log, TWO, "read_uncommitted"))
 
 
-# --- visibility ------------------------------------------------------------------------------------------------------
+# --- visibility ---------------------------------------------------------------------------------------------
 
 
 @case("TransactionsTest", "testBasicTransactions")
@@ -134,7 +134,9 @@ def test_what_is_behind_an_undecided_record_is_not_seen_nor_found_by_time(scene:
 def test_a_reader_that_follows_the_end_sees_committed_records_between_aborted_ones(
     scene: Scene, buffer: str
 ) -> None:
-    """x and y are interleaved, y aborts: who polled all the time, and who comes late, get x at its offsets."""
+    """x and y are interleaved, y aborts: who polled all the time, and who comes late, get x at its
+    offsets.
+    """
     log = TxnLog.open(scene.log.store)
     followed: list[tuple[int, int]] = []
     position = 0
@@ -261,7 +263,7 @@ def test_a_committed_read_fetches_one_index_for_each_sealed_segment_that_it_touc
     assert measured.counts.count(key_class=KeyClass.SIDECAR) == 6
 
 
-# --- fencing ---------------------------------------------------------------------------------------------------------
+# --- fencing ------------------------------------------------------------------------------------------------
 
 
 @case("TransactionsTest", "testFencingOnCommit")
@@ -346,7 +348,7 @@ def test_an_older_instance_can_begin_but_add_no_partition(scene: Scene, buffer: 
     assert committed(scene) == everything(scene) == [24, 25]
 
 
-# --- the life of a producer ------------------------------------------------------------------------------------------
+# --- the life of a producer ---------------------------------------------------------------------------------
 
 
 @case("TransactionsTest", "testConsecutivelyRunInitTransactions")

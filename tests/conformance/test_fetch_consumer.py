@@ -1,4 +1,6 @@
-"""FetcherTest and its relatives, by a consumer: what polls return, where it stands then, and how far it lags."""
+"""FetcherTest and its relatives, by a consumer: what polls return, where it stands then, and how far it
+lags.
+"""
 
 from __future__ import annotations
 

@@ -29,7 +29,9 @@ SEALED = pytest.mark.parametrize("seals", [False, True], ids=["in the state", "s
 def fetched(
     log: TxnLog, start: int | None = None, isolation: IsolationLevel = COMMITTED, end: int | None = None
 ) -> tuple[dict[int, int], int]:
-    """Return number by offset of the records that a read of ``t`` gets, and the reader's position afterwards."""
+    """Return number by offset of the records that a read of ``t`` gets, and the reader's position
+    afterwards.
+    """
     table = log.read(
         "t", isolation=isolation, start=start, end=end, columns=["_offset", "n"], partitions=[0]
     ).read_all()
@@ -162,7 +164,9 @@ def test_a_read_that_begins_behind_an_aborted_transaction_skips_its_marker_only(
 
 
 def visible(batches: list[tuple[int, int, int]], aborted: list[AbortedTransaction]) -> list[int]:
-    """Return the offsets that are read of batches (first offset, last offset, producer id) of transactions."""
+    """Return the offsets that are read of batches (first offset, last offset, producer id) of
+    transactions.
+    """
     first, last, producers = (np.array(column, np.int64) for column in zip(*batches, strict=True))
     mask = committed_mask(first, last, producers, np.ones(len(batches), np.bool_), aborted_ranges(aborted))
     kept = zip(first[mask].tolist(), last[mask].tolist(), strict=True)

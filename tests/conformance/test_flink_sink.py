@@ -21,7 +21,9 @@ from writers.settings import Buffer
 
 
 def _job(*open_ids: int, prepared: Sequence[int] = (), prefix: str = "job") -> TxnLog:
-    """Return a log in which an earlier run left transactions open, and prepared others, each of one message."""
+    """Return a log in which an earlier run left transactions open, and prepared others, each of one
+    message.
+    """
     log = new_log()
     for number in sorted({*open_ids, *prepared}):
         producer = opened(log, f"{prefix}-{number}")
@@ -54,7 +56,7 @@ def _open(log: TxnLog) -> set[str]:
     return set(log.refresh().undecided)
 
 
-# --- which subtask aborts which transactions -----------------------------------------------------------------------------
+# --- which subtask aborts which transactions ----------------------------------------------------------------
 
 
 @case("TransactionAbortStrategyImplTest", "testDownscale")
@@ -146,7 +148,7 @@ def test_a_restored_job_aborts_its_own_id_alone_and_no_other_jobs() -> None:
     assert _open(log) == {"job-x", "job-01", "job", "other-0", "job-0-1"}
 
 
-# --- the writer ----------------------------------------------------------------------------------------------------------
+# --- the writer ---------------------------------------------------------------------------------------------
 
 
 @BUFFERS

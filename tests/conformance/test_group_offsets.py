@@ -25,7 +25,7 @@ from txnformat.errors import (
 from txnformat.persistent import replace
 from txnformat.types import Outcome
 
-# --- pending until the end -------------------------------------------------------------------------------------------
+# --- pending until the end ----------------------------------------------------------------------------------
 
 
 @case("OffsetMetadataManagerTest", "testTransactionalReplay", "testReplayTransactionEndMarkerWithCommit")
@@ -137,7 +137,7 @@ def test_three_transactions_over_two_partitions_leave_two_offsets() -> None:
     assert log.group_state().commits == 3
 
 
-# --- the last by log position ----------------------------------------------------------------------------------------
+# --- the last by log position -------------------------------------------------------------------------------
 
 
 @case("OffsetMetadataManagerTest", "testReplayTransactionEndMarkerKeepsTheMostRecentCommittedOffset")
@@ -187,11 +187,13 @@ def test_of_two_transactions_the_one_whose_commit_stands_later_wins_whichever_en
     assert log.committed() == {0: 20}
 
 
-# --- loading ---------------------------------------------------------------------------------------------------------
+# --- loading ------------------------------------------------------------------------------------------------
 
 
 def loaded(log: GroupLog) -> GroupLog:
-    """Return the log after checking that whoever opens it, from any snapshot or from entry 0, knows the same."""
+    """Return the log after checking that whoever opens it, from any snapshot or from entry 0, knows the
+    same.
+    """
     log.check_reopening()
     return log
 
@@ -242,7 +244,7 @@ def test_committed_aborted_and_pending_offsets_of_one_producer_are_told_apart(
     assert log.pending("etl") == pending
 
 
-# --- deleting and expiring -------------------------------------------------------------------------------------------
+# --- deleting and expiring ----------------------------------------------------------------------------------
 
 
 def removal(log: GroupLog) -> RemoveGroup:
@@ -263,7 +265,9 @@ def removal(log: GroupLog) -> RemoveGroup:
 def test_a_group_with_pending_offsets_is_not_deleted_and_goes_whole_when_they_are_decided(
     committed: dict[int, int], outcome: Outcome
 ) -> None:
-    """Kafka deletes what is pending, too. Here the transaction would commit without a position that it has."""
+    """Kafka deletes what is pending, too. Here the transaction would commit without a position that it
+    has.
+    """
     log = GroupLog("etl")
     if committed:
         log.do(log.commit(committed))
@@ -294,7 +298,9 @@ def test_a_group_that_is_not_there_cannot_be_deleted() -> None:
 )
 @pytest.mark.parametrize("pending", [0, 1], ids=["of the same partition", "of another"])
 def test_a_group_does_not_expire_while_offsets_of_any_partition_are_pending(pending: int) -> None:
-    """Kafka's group may lose its other offsets by then. Here a group expires whole, long after its last use."""
+    """Kafka's group may lose its other offsets by then. Here a group expires whole, long after its last
+    use.
+    """
     log = GroupLog("etl")
     log.do(log.commit({0: 100}))
     log.do(log.commit({pending: 101}, "etl"))

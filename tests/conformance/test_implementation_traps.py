@@ -39,7 +39,7 @@ def log() -> TxnLog:
     return log
 
 
-# --- sequences -------------------------------------------------------------------------------------------------------
+# --- sequences ----------------------------------------------------------------------------------------------
 
 
 @case("ImplementationTraps", "a sequence of 2147483647 is followed by 0")
@@ -102,7 +102,7 @@ def test_the_last_five_appends_are_known_to_somebody_who_has_just_opened_the_log
     assert log.offsets("t")[0].log_end == end
 
 
-# --- what readers see ------------------------------------------------------------------------------------------------
+# --- what readers see ---------------------------------------------------------------------------------------
 
 
 @case(
@@ -184,7 +184,7 @@ def test_both_bytes_of_the_version_of_an_abort_index_entry_count(version: int) -
     assert isinstance(caught.value, UnsupportedFeatureError) is (version > 0)
 
 
-# --- fencing ---------------------------------------------------------------------------------------------------------
+# --- fencing ------------------------------------------------------------------------------------------------
 
 
 @case("ImplementationTraps", "an abort by fencing races a late commit")

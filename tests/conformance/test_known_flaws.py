@@ -30,7 +30,7 @@ from txnlog import (
 )
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore, Gate
 
-# --- unclear answers -------------------------------------------------------------------------------------------------
+# --- unclear answers ----------------------------------------------------------------------------------------
 
 WRITE_FAULTS = [
     Fault(FaultKind.FAIL_BEFORE),
@@ -52,7 +52,9 @@ WRITE_FAULTS = [
 def test_a_commit_that_failed_is_not_there_and_one_that_is_there_did_not_fail(
     fault: Fault, readable: bool, buffer: str
 ) -> None:
-    """Success: there. A definite error: not there, and never will be. Unknown: either, and the repeat tells."""
+    """Success: there. A definite error: not there, and never will be. Unknown: either, and the repeat
+    tells.
+    """
     plan = Plan()
     log = faulty(plan)
     assert isinstance(log.store, FaultyStore)
@@ -83,7 +85,7 @@ def test_a_commit_that_failed_is_not_there_and_one_that_is_there_did_not_fail(
     assert log.outcome("p", 0).outcome is Outcome.COMMIT
 
 
-# --- many clients at once --------------------------------------------------------------------------------------------
+# --- many clients at once -----------------------------------------------------------------------------------
 
 
 class Client:
@@ -198,7 +200,9 @@ def test_many_clients_at_once_show_none_of_jepsens_anomalies(healthy: bool, buff
 
 @case("KnownFlaws", "acknowledged records vanish with the coordinator's memory")
 def test_an_open_transaction_lives_in_the_log_and_in_no_process() -> None:
-    """Half of it was appended by a process that is gone; one that has just opened the log commits all of it."""
+    """Half of it was appended by a process that is gone; one that has just opened the log commits all
+    of it.
+    """
     scene = Scene()
     scene.begin("p", [1, 2])
     fresh = TxnLog.open(scene.log.store)
@@ -277,7 +281,7 @@ def test_close_waits_for_the_call_under_way_and_returns_whatever_the_store_does(
     assert read(log) == [1]
 
 
-# --- damage ----------------------------------------------------------------------------------------------------------
+# --- damage -------------------------------------------------------------------------------------------------
 
 
 def written(store: MemoryStore, *, snapshots: bool = False) -> TxnLog:

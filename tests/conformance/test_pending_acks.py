@@ -34,7 +34,7 @@ from txnlog_testing.stores.faulty import Fault, FaultKind
 
 CUMULATIVE = pytest.mark.parametrize("cumulative", [False, True], ids=["individual", "cumulative"])
 
-# --- abort, and again ------------------------------------------------------------------------------------------------
+# --- abort, and again ---------------------------------------------------------------------------------------
 
 
 @case(
@@ -50,7 +50,9 @@ CUMULATIVE = pytest.mark.parametrize("cumulative", [False, True], ids=["individu
 def test_acknowledged_messages_come_again_after_an_abort_and_never_after_a_commit(
     shared: bool, batched: bool
 ) -> None:
-    """Shared: another instance is there all the time. Failover: one takes over from the first, which is gone."""
+    """Shared: another instance is there all the time. Failover: one takes over from the first, which is
+    gone.
+    """
     log = subscribed(0)
     producer = opened(log, "one")
     instance = worker(log)
@@ -235,7 +237,7 @@ def test_messages_of_a_transaction_that_times_out_come_again() -> None:
     assert figures(log) == (0, 0)
 
 
-# --- figures ---------------------------------------------------------------------------------------------------------
+# --- figures ------------------------------------------------------------------------------------------------
 
 
 @case("TransactionProduceTest", "ackCommitTest", "ackAbortTest")
@@ -352,7 +354,7 @@ def test_messages_of_an_aborted_transaction_are_never_received_however_often_one
     assert figures(log) == (2, 0)
 
 
-# --- several subscriptions, batches, large values --------------------------------------------------------------------
+# --- several subscriptions, batches, large values -----------------------------------------------------------
 
 
 @case("TransactionEndToEndTest", "oneTransactionOneTopicWithMultiSubTest")

@@ -49,7 +49,7 @@ SNAPSHOTS = pytest.mark.parametrize("named", [False, True], ids=["entries", "sna
 """Whether a restart begins with a snapshot or folds every entry."""
 OUTCOMES = pytest.mark.parametrize("outcome", [COMMIT, ABORT], ids=str)
 
-# --- the client after a restart --------------------------------------------------------------------------------------
+# --- the client after a restart -----------------------------------------------------------------------------
 
 
 @case("PendingAckPersistentTest", "individualPendingAckReplayTest")
@@ -137,7 +137,9 @@ def test_an_instance_gets_over_reads_that_fail_for_a_while_and_says_so_when_they
 
 @case("TransactionTest", "testEndTPRecoveringWhenManagerLedgerDisReadable")
 def test_an_acknowledgement_that_cannot_be_read_is_an_error_and_not_skipped(tmp_path: Path) -> None:
-    """Pulsar ends its replay there and is ready, without what it could not read: messages would come twice."""
+    """Pulsar ends its replay there and is ready, without what it could not read: messages would come
+    twice.
+    """
     root = tmp_path / "log"
     log = subscribed(3, LocalStore(root))
     instance = worker(log)
@@ -188,14 +190,16 @@ def test_nothing_is_left_of_a_subscription_that_is_deleted(named: bool) -> None:
     assert numbers(worker(found)) == [0, 1, 2, 3, 4]
 
 
-# --- what is left in memory ------------------------------------------------------------------------------------------
+# --- what is left in memory ---------------------------------------------------------------------------------
 
 
 @case("PendingAckInMemoryDeleteTest", "txnAckTestNoBatchAndSharedSubMemoryDeleteTest")
 @case("PendingAckInMemoryDeleteTest", "txnAckTestBatchAndSharedSubMemoryDeleteTest")
 @BATCHES
 def test_the_state_keeps_what_is_not_acknowledged_and_no_more(batched: bool) -> None:
-    """Half is acknowledged at once, half in a transaction; one message of each turn is left, in the middle."""
+    """Half is acknowledged at once, half in a transaction; one message of each turn is left, in the
+    middle.
+    """
     log = subscribed(0)
     instance = worker(log)
     left = []
@@ -263,7 +267,7 @@ def test_a_snapshot_holds_nothing_of_transactions_whose_acknowledgements_are_bel
     assert sizes[-1] <= sizes[0] + 40, "digits of numbers and times, nothing for each message"
 
 
-# --- operations ------------------------------------------------------------------------------------------------------
+# --- operations ---------------------------------------------------------------------------------------------
 
 
 class Subscribed(CoreLog):

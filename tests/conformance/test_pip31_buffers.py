@@ -42,7 +42,7 @@ from txnlog_testing.stores.counting import CountingStore
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore, SimulatedCrash
 from writers.settings import Buffer
 
-# --- (a) messages that were appended survive a crash ----------------------------------------------------------------------
+# --- (a) messages that were appended survive a crash --------------------------------------------------------
 
 CHILD = """
 import signal, sys
@@ -128,7 +128,7 @@ def test_a_crash_at_any_request_leaves_all_of_a_transaction_over_topics_or_nothi
     assert crashes > 8
 
 
-# --- (b) repeated appends are there once ----------------------------------------------------------------------------------
+# --- (b) repeated appends are there once --------------------------------------------------------------------
 
 
 @BUFFERS
@@ -200,12 +200,14 @@ def test_a_message_that_two_transactions_of_one_id_send_is_of_the_one_that_commi
     assert log.outcome("p", producer.epoch - 1).outcome == "commit"
 
 
-# --- (c) nothing is visible before the commit -----------------------------------------------------------------------------
+# --- (c) nothing is visible before the commit ---------------------------------------------------------------
 
 
 @BUFFERS
 def test_nothing_is_visible_before_the_commit_and_nothing_ever_after_an_abort(buffer: Buffer) -> None:
-    """To no reader of committed records: new, already open, with a condition, of a range, through a data set."""
+    """To no reader of committed records: new, already open, with a condition, of a range, through a
+    data set.
+    """
     log = new_log()
     plain(log, 0)
     reader = again(log)
@@ -231,7 +233,7 @@ def test_nothing_is_visible_before_the_commit_and_nothing_ever_after_an_abort(bu
     assert seen() == [[0, 4], [0, 4], [4], [0, 4]]
 
 
-# --- the marker, and what it points to ------------------------------------------------------------------------------------
+# --- the marker, and what it points to ----------------------------------------------------------------------
 
 
 @BUFFERS
@@ -348,7 +350,7 @@ def test_markers_outlive_the_state_that_they_came_from(outcome: str) -> None:
     assert int(part.row["markers"]) == 1
 
 
-# --- space ----------------------------------------------------------------------------------------------------------------
+# --- space --------------------------------------------------------------------------------------------------
 
 
 @AT_COMMIT
@@ -391,7 +393,9 @@ def test_an_inline_abort_leaves_bytes_that_metrics_show_and_no_reader_fetches() 
 
 @AT_COMMIT
 def test_plain_traffic_does_not_notice_transactions_beside_the_partition(buffer: Buffer) -> None:
-    """Offsets and the last stable offset of plain messages are those of a log without any open transaction."""
+    """Offsets and the last stable offset of plain messages are those of a log without any open
+    transaction.
+    """
     alone, shared = new_log(), new_log()
     waiting = opened(shared, "waiting", buffer)
     aborted = opened(shared, "aborted", buffer)
@@ -406,7 +410,7 @@ def test_plain_traffic_does_not_notice_transactions_beside_the_partition(buffer:
     assert read(alone) == read(shared)
 
 
-# --- use cases ------------------------------------------------------------------------------------------------------------
+# --- use cases ----------------------------------------------------------------------------------------------
 
 CHUNKS = pa.schema(
     [("message", pa.int64()), ("chunk", pa.int32()), ("of", pa.int32()), ("data", pa.binary())]

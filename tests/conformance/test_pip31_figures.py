@@ -197,7 +197,9 @@ def test_with_markers_in_the_partition_the_abort_index_names_txn3(figure: str) -
 
 @BUFFERS
 def test_a_buffer_beside_the_partition_leaves_no_abort_in_it(buffer: Buffer) -> None:
-    """An abort writes to the transaction log alone: no offsets, no marker, no abort index. Inline: all of it."""
+    """An abort writes to the transaction log alone: no offsets, no marker, no abort index. Inline: all
+    of it.
+    """
     replay = Replay(buffer)
     for step in FIGURES["sidecar"]["history"]:
         replay.do(step)

@@ -22,7 +22,7 @@ from txnlog import StorageError, TxnLog
 from txnlog_testing.stores.faulty import Fault, FaultKind
 from writers.settings import Buffer
 
-# --- the last stable offset --------------------------------------------------------------------------------------------
+# --- the last stable offset ---------------------------------------------------------------------------------
 
 
 @case("MetadataTransactionBufferTest", "openTxnAppend_pinsMaxReadPosition")
@@ -169,7 +169,7 @@ def test_positions_are_given_after_the_state_was_read_and_never_before() -> None
     assert stable(log) == 1
 
 
-# --- transactions that ended ---------------------------------------------------------------------------------------------
+# --- transactions that ended --------------------------------------------------------------------------------
 
 
 @case("MetadataTransactionBufferTest", "terminalTxns_prunedFromCache_visibilityUnchanged")
@@ -234,7 +234,9 @@ def test_a_late_message_of_a_transaction_that_has_ended_is_refused(outcome: Outc
 
 @case("TransactionLowWaterMarkTest", "testLowWaterMarkForDifferentTC")
 def test_the_ends_of_one_id_say_nothing_of_the_transactions_of_another() -> None:
-    """Pulsar takes every older transaction of one coordinator for ended; an id here has an epoch of its own."""
+    """Pulsar takes every older transaction of one coordinator for ended; an id here has an epoch of its
+    own.
+    """
     chain = Chain("a", "b", "c")
     for name in ("a", "b", "c"):
         chain.send(name, 1)
@@ -292,7 +294,7 @@ def test_a_message_and_the_claim_of_its_transaction_are_one_step() -> None:
     assert (offsets.held_by.transactional_id, offsets.held_by.first_offset) == ("one", 1)
 
 
-# --- aborted transactions in sealed segments -------------------------------------------------------------------------------
+# --- aborted transactions in sealed segments ----------------------------------------------------------------
 
 
 def _abort_each(log: TxnLog, *numbers: int) -> None:
@@ -320,7 +322,9 @@ def _sidecars(log: TxnLog) -> list[list[AbortedTransaction]]:
 @case("TopicTransactionBufferRecoverTest", "testTransactionBufferIndexSystemTopic")
 @case("TopicTransactionBufferRecoverTest", "testTransactionBufferSegmentSystemTopic")
 def test_aborted_transactions_are_found_in_every_sealed_segment_and_behind_them() -> None:
-    """Upstream's two sealed segments and the unsealed rest; also by a process that opens the log afterwards."""
+    """Upstream's two sealed segments and the unsealed rest; also by a process that opens the log
+    afterwards.
+    """
     log = new_log()
     for start in (0, 5):
         _abort_each(log, *range(start, start + 5))

@@ -28,7 +28,7 @@ from writers.settings import Buffer
 
 OUTCOMES = pytest.mark.parametrize("outcome", [COMMIT, ABORT], ids=str)
 
-# --- ids -----------------------------------------------------------------------------------------------------------------
+# --- ids ----------------------------------------------------------------------------------------------------
 
 
 @case("TransactionTest", "testGetTxnID")
@@ -95,7 +95,7 @@ def test_the_log_knows_the_partitions_of_an_open_transaction() -> None:
     assert again(log).describe().transactions[0].partitions == ()
 
 
-# --- states --------------------------------------------------------------------------------------------------------------
+# --- states -------------------------------------------------------------------------------------------------
 
 
 def _in(state: str) -> Chain:
@@ -208,7 +208,7 @@ def test_metrics_count_committed_aborted_and_open_transactions() -> None:
     assert counted == {"Ongoing": 1, "CompleteCommit": 1, "CompleteAbort": 1}
 
 
-# --- ends ----------------------------------------------------------------------------------------------------------------
+# --- ends ---------------------------------------------------------------------------------------------------
 
 
 @case("TransactionCoordinatorV5Test", "endTransaction_commit_casesHeaderAndFansOutSegmentEvent")

@@ -37,7 +37,7 @@ from txnlog import (
 from txnlog_testing.stores.faulty import Fault, FaultKind
 from writers.settings import Buffer
 
-# --- commit and abort ------------------------------------------------------------------------------------------------
+# --- commit and abort ---------------------------------------------------------------------------------------
 
 
 @BUFFERS
@@ -82,7 +82,9 @@ def test_messages_of_an_aborted_transaction_never_come(buffer: Buffer) -> None:
 @case("TransactionEndToEndTest", "produceTxnMessageOrderTest")
 @case("TopicTransactionBufferTest", "testMessagePublishInOrder")
 def test_messages_of_one_partition_keep_the_order_in_which_they_were_sent(buffer: Buffer) -> None:
-    """Through many small flushes, several transactions of one producer, and sends before and after a flush."""
+    """Through many small flushes, several transactions of one producer, and sends before and after a
+    flush.
+    """
     log = new_log()
     with Producer(log, "one", buffer=buffer, batch_bytes=64, buffer_bytes=512) as producer:
         for first in range(0, 600, 200):
@@ -134,7 +136,7 @@ def test_one_transaction_sends_with_several_schemas(buffer: Buffer) -> None:
     assert log.read("prices").read_all().to_pylist() == [{"what": "tea", "price": 2.5}]
 
 
-# --- among plain messages and other transactions -----------------------------------------------------------------------
+# --- among plain messages and other transactions ------------------------------------------------------------
 
 
 @case("TransactionConsumeTest", "noSortedTest")
@@ -160,7 +162,9 @@ def test_an_open_inline_transaction_holds_later_plain_messages_back(commits: boo
 @case("TransactionConsumeTest", "noSortedTest")
 @case("V5TransactionScalableTest", "testOpenTransactionPinsLaterNonTransactionalWrites")
 def test_with_offsets_at_the_commit_plain_messages_wait_for_nobody(buffer: Buffer) -> None:
-    """What PIP-31 chose its sidecar for, and Pulsar does not have: the transaction comes where it committed."""
+    """What PIP-31 chose its sidecar for, and Pulsar does not have: the transaction comes where it
+    committed.
+    """
     log = new_log()
     plain(log, *range(10))
     producer = opened(log, "one", buffer)
@@ -265,7 +269,7 @@ def test_many_processes_begin_the_first_transactions_of_a_topic_at_once(
     assert sorted(read(log)) == (list(range(10)) if commits else [])
 
 
-# --- calls in the wrong state, and sends that fail -----------------------------------------------------------------------
+# --- calls in the wrong state, and sends that fail ----------------------------------------------------------
 
 
 @BUFFERS
@@ -359,7 +363,7 @@ def test_many_threads_send_in_one_transaction_and_each_message_is_there_once(buf
     assert of_one_thread == sorted(of_one_thread)
 
 
-# --- names ---------------------------------------------------------------------------------------------------------------
+# --- names --------------------------------------------------------------------------------------------------
 
 
 @case("TransactionTest", "testCreateTransactionSystemTopic", "brokerNotInitTxnManagedLedgerTopic")

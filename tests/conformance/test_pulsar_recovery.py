@@ -66,7 +66,9 @@ def test_a_restart_knows_open_committed_and_aborted_transactions(
 def test_what_old_transactions_committed_stays_visible_and_what_they_aborted_stays_hidden(
     tmp_path: Path, buffer: Buffer, named: str
 ) -> None:
-    """Long after their ids have moved on, sealed, and behind a snapshot that knows nothing of them any more."""
+    """Long after their ids have moved on, sealed, and behind a snapshot that knows nothing of them any
+    more.
+    """
     root = tmp_path / "log"
     log = new_log(LocalStore(root))
     for n, outcome in enumerate(("commit", "abort", "commit", "abort")):
@@ -147,7 +149,7 @@ def test_a_restart_behind_whose_snapshot_nothing_was_written_is_complete() -> No
     assert stable(found) == 0
 
 
-# --- reads that fail -----------------------------------------------------------------------------------------------------
+# --- reads that fail ----------------------------------------------------------------------------------------
 
 
 @case("TopicTransactionBufferRecoverTest", "testTBRecoverCanRetryIfTimeoutRead")
@@ -217,7 +219,7 @@ def test_a_commit_does_not_depend_on_what_keeps_the_log_small() -> None:
     assert read(log) == list(range(120))
 
 
-# --- ids and the coordinator's log ---------------------------------------------------------------------------------------
+# --- ids and the coordinator's log --------------------------------------------------------------------------
 
 
 @case("MLTransactionMetadataStoreTest", "testRecoverSequenceId")

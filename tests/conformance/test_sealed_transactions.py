@@ -17,7 +17,9 @@ KEY = TopicPartition(ORDERS.topic_id, 0)
 
 
 def outcomes(chain: Chain, number: int = -1) -> list[tuple[int, BatchOutcome]]:
-    """Return (base offset, outcome) of each batch of partition 0 in a sealed segment, the newest by default."""
+    """Return (base offset, outcome) of each batch of partition 0 in a sealed segment, the newest by
+    default.
+    """
     record = list(chain.state.segments)[number]
     rows = decode_index(chain.sidecar(record.index), record.index).partition(0)
     return [(int(row["base_offset"]), BatchOutcome(row["outcome"])) for row in rows]

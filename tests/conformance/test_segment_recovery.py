@@ -9,7 +9,9 @@ from txnformat.core.transactions.abort_index import AbortedTransaction
 
 @case("LogSegmentTest", "testRecoverTransactionIndex")
 def test_the_abort_index_is_derived_again_from_the_entries_alone() -> None:
-    """From the first entry, and from any snapshot, also one that was taken while the transactions were open."""
+    """From the first entry, and from any snapshot, also one that was taken while the transactions were
+    open.
+    """
     chain = Chain("a", "b")
     chain.send("a", 4)  # 0-3
     chain.send("b", 6)  # 4-9

@@ -1,4 +1,6 @@
-"""A real file system that is full, or mounted read-only: refused with one clear error, nothing left behind."""
+"""A real file system that is full, or mounted read-only: refused with one clear error, nothing left
+behind.
+"""
 
 from __future__ import annotations
 

@@ -155,7 +155,9 @@ def test_an_entry_is_34_bytes_that_were_written_by_hand() -> None:
 
 
 def sealed_log(root: Path) -> list[int]:
-    """Make a log with an aborted and a committed transaction in a sealed segment; returns what is committed."""
+    """Make a log with an aborted and a committed transaction in a sealed segment; returns what is
+    committed.
+    """
     log = TxnLog.create(root)
     log.create_topic("t", NUMBERS)
     with Producer(log, "p", buffer="inline") as producer:

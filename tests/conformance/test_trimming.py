@@ -1,4 +1,6 @@
-"""UnifiedLogTest, LogLoaderTest and others: what a log start does to the last stable offset and to producers."""
+"""UnifiedLogTest, LogLoaderTest and others: what a log start does to the last stable offset and to
+producers.
+"""
 
 from __future__ import annotations
 

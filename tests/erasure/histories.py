@@ -255,7 +255,9 @@ class History:
         return [f"{name}-{number:06}-" for name, number in pairs]
 
     def judge(self) -> None:
-        """Compare every way to read, and every byte of the root, with what must be there and what must not."""
+        """Compare every way to read, and every byte of the root, with what must be there and what must
+        not.
+        """
         for name, known in self.topics.items():
             for isolation in ("read_committed", "read_uncommitted", "snapshot"):
                 seen = set(self.read(name, isolation=isolation))

@@ -78,7 +78,9 @@ class Target:
 
     @property
     def is_guided(self) -> bool:
-        """Whether it is code of txnlog's own that takes the bytes: what an input reaches there can be seen."""
+        """Whether it is code of txnlog's own that takes the bytes: what an input reaches there can be
+        seen.
+        """
         return self.mutate is not only_seed and self.name not in {"csv", "parquet-input"}
 
     def inputs(self, seed: int, count: int) -> list[bytes]:
@@ -188,8 +190,10 @@ COLUMNS = {
     "ok": pa.bool_(), "price": pa.decimal128(10, 2), "_offset": pa.int64(),
 }  # fmt: skip
 WHERE = (
-    b"id > 5 AND name = 'a'", b"at >= TIMESTAMP '2026-01-31T12:00:00Z' OR d < DATE '2026-01-31'", b"NOT (f IN (1, 2.5, NULL))",
-    b"name LIKE 'a%' AND b IS NOT NULL", b"price BETWEEN 1.25 AND 99999999.99", b"`id` <> -9223372036854775808 AND NOT ok",
+    (b"id > 5 AND name = "
+    b"'a'"), b"at >= TIMESTAMP '2026-01-31T12:00:00Z' OR d < DATE '2026-01-31'", b"NOT (f IN (1, 2.5, NULL))",
+    (b"name LIKE 'a%' AND b IS NOT "
+    b"NULL"), b"price BETWEEN 1.25 AND 99999999.99", b"`id` <> -9223372036854775808 AND NOT ok",
 )  # fmt: skip
 
 

@@ -150,7 +150,8 @@ FORMS: dict[str, tuple[Operation, ...]] = {
         InitProducer("größe", 0, 0),
         InitProducer("é" * 124, BIG, BIG, (MARKER, Marker(OTHER, 0, 0)), 1, 2**53, 1),
     ),
-    "allocate_producer_ids": (AllocateProducerIds("größe \U0001f600 \\ \" \u007f", 0, 999), AllocateProducerIds("", 5, 5, 1)),
+    "allocate_producer_ids": (AllocateProducerIds("größe \U0001f600 \\ \" "
+                                                  "\u007f", 0, 999), AllocateProducerIds("", 5, 5, 1)),
     "append": (
         _append("etl", 4, 2),
         _append(None, 4, 0),

@@ -145,7 +145,8 @@ def _campaign(options: argparse.Namespace) -> int:
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
     print(
-        f"{done} interrupts in {sum(calls.values())} calls of {count} histories; transactions: {dict(groups)}; "
+        f"{done} interrupts in {sum(calls.values())} calls of {count} histories; transactions: "
+        f"{dict(groups)}; "
         f"{len(problems)} problems; {result['seconds']} s"
     )
     return 1 if problems else 0

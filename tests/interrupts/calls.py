@@ -150,7 +150,9 @@ def _left_prepared(user: User) -> None:
 
 
 def _commit_cut(user: User) -> None:
-    """Interrupt a commit when the library's thread has done it, and its caller does not know the answer yet."""
+    """Interrupt a commit when the library's thread has done it, and its caller does not know the answer
+    yet.
+    """
     with suppress(Interruption), interrupt(None, Interruption, kind=PointKind.RETURNED, place="Errand.wait"):
         user.commit()
 

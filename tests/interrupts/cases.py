@@ -43,7 +43,7 @@ class Case:
         """Yield what is not as it was told, asked of new objects."""
         yield from ()
 
-    # --- as a play ---------------------------------------------------------------------------------------------------
+    # --- as a play ------------------------------------------------------------------------------------------
 
     def call(self) -> None:
         """Call, and take note of the answer."""

@@ -19,7 +19,7 @@ from txnlog import Consumer, Subscription, TxnLog
 __all__ = ["CASES"]
 
 
-# --- consumers -------------------------------------------------------------------------------------------------------
+# --- consumers ----------------------------------------------------------------------------------------------
 
 
 class _Consuming(Case):
@@ -154,7 +154,9 @@ class _Unsubscribe(_Poll):
 
 
 class _ConsumerClose(_Poll):
-    """What a close that raised has not committed is for the next consumer; another close says nothing of it."""
+    """What a close that raised has not committed is for the next consumer; another close says nothing
+    of it.
+    """
 
     name = "consumer-close"
     calls = 0
@@ -175,7 +177,7 @@ class _ConsumerClose(_Poll):
         yield from super().problems()
 
 
-# --- subscriptions ---------------------------------------------------------------------------------------------------
+# --- subscriptions ------------------------------------------------------------------------------------------
 
 
 class _Subscribed(Case):

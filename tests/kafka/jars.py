@@ -103,7 +103,9 @@ def _is_sound(jar: Jar, path: Path) -> bool:
 
 
 def _ivy(scratch: Path, dependencies: Sequence[str], *, poms: bool) -> str:
-    """Have Ivy fetch jars into ``scratch/jars``, and return what it printed. Its cache goes with ``scratch``."""
+    """Have Ivy fetch jars into ``scratch/jars``, and return what it printed. Its cache goes with
+    ``scratch``.
+    """
     spark = find_spec("pyspark")
     if spark is None or spark.origin is None:
         raise RuntimeError("pyspark is not installed: its jars have Ivy")

@@ -205,7 +205,8 @@ def main(arguments: list[str] | None = None) -> int:
         for problem in story.problems:
             print(f"{story.kind}: {problem}")
         print(
-            f"{story.kind}: {story.kills} kills of workers and {story.broker_kills} of the broker in {story.rounds} rounds, "
+            f"{story.kind}: {story.kills} kills of workers and {story.broker_kills} of the broker in "
+            f"{story.rounds} rounds, "
             f"{story.records} records, {story.lost} lost, {story.doubled} doubled"
         )
     print(f"{time.perf_counter() - begun:.0f} s")

@@ -30,7 +30,9 @@ Name = Callable[[], str]
 
 
 def filled(log: TxnLog, topic: str, count: int, start: int = 0) -> None:
-    """Let a topic have so many records, each in a transaction of its own, on both partitions if it has two."""
+    """Let a topic have so many records, each in a transaction of its own, on both partitions if it has
+    two.
+    """
     partitions = log.refresh().topic(topic).partitions
     with Producer(log, "filler", buffer="inline") as producer:
         for number in range(start, start + count):

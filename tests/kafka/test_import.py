@@ -320,7 +320,9 @@ def test_an_import_ends_where_the_topic_ended_when_it_began(
 def test_positions_that_another_client_has_moved_stop_the_import(
     broker: Broker, log: TxnLog, name: Name
 ) -> None:
-    """A client that does not fence the import is noticed as well: each commit demands the positions before."""
+    """A client that does not fence the import is noticed as well: each commit demands the positions
+    before.
+    """
     topic = broker.create_topic(name())
     filled(broker, topic, 20)
 

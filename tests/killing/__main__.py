@@ -58,7 +58,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.json:
         options.json.write_text(json.dumps(result, indent=2) + "\n")
     print(
-        f"{result['kills']} kills in {result['rounds']} rounds of {len(histories)} histories on {result['on']}: "
+        f"{result['kills']} kills in {result['rounds']} rounds of {len(histories)} histories on "
+        f"{result['on']}: "
         f"{result['inputs']} inputs, {result['records']} outputs, {result['duplicates']} duplicates, "
         f"{result['losses']} losses, {len(result['problems'])} problems; {result['seconds']} s"
     )

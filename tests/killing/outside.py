@@ -130,7 +130,9 @@ def feed(job: Job, *numbers: int, **options: Any) -> None:
 
 
 def window_sums(job: Job) -> tuple[list[Key], list[Key]]:
-    """Return the sums of windows that are there, and those that have to be there of all records; both sorted."""
+    """Return the sums of windows that are there, and those that have to be there of all records; both
+    sorted.
+    """
     source, target = opened(job, job.source), opened(job, job.target)
     there = [tuple(row.values()) for row in target.read("sums").read_all().to_pylist()]
     must = []

@@ -79,7 +79,9 @@ class Reached(Protocol):
 
 
 class KillingStore:
-    """Passes everything on to a real store, and lets the process end before or after any request that writes."""
+    """Passes everything on to a real store, and lets the process end before or after any request that
+    writes.
+    """
 
     def __init__(self, inner: ObjectStore, points: Reached) -> None:
         self._inner = inner

@@ -80,7 +80,9 @@ APART: dict[str, Callable[[np.ndarray[Any, Any]], Any]] = {
 
 
 def _make_apart(schema: pa.Schema, rows: int, folder: Path) -> int:
-    """Write a file of one batch whose rows name as many things as they can, with one text in each dictionary."""
+    """Write a file of one batch whose rows name as many things as they can, with one text in each
+    dictionary.
+    """
     numbers = np.arange(rows)
     arrays = []
     for field in schema:

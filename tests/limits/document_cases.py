@@ -268,7 +268,8 @@ CASES = (
     *(
         Case(
             f"fold-{name}",
-            f"entry: {1_600 if 'deep' in name else 10_000:,} times `{name.partition(',')[0]}`{''.join(name.partition(',')[1:])}",
+            f"entry: {1_600 if 'deep' in name else 10_000:,} times "
+            f"`{name.partition(',')[0]}`{''.join(name.partition(',')[1:])}",
             partial(_make_operations, name),
             partial(_fold, name),
         )

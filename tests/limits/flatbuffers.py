@@ -15,7 +15,9 @@ class _Flatbuffer:
         self.data = bytearray(4)
 
     def table(self, numbers: dict[int, int], references: tuple[int, ...]) -> dict[int, int]:
-        """Append a table of 8 bytes for each field; return where each reference is, and under -1 the table."""
+        """Append a table of 8 bytes for each field; return where each reference is, and under -1 the
+        table.
+        """
         fields = sorted({*numbers, *references})
         places = {index: 8 + 8 * place for place, index in enumerate(fields)}
         offsets = [places.get(index, 0) for index in range(max(fields, default=-1) + 1)]

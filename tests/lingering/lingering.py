@@ -1,4 +1,6 @@
-"""What the tests of lingering transactions share: a log with a clock of the test's own, producers, readers."""
+"""What the tests of lingering transactions share: a log with a clock of the test's own, producers,
+readers.
+"""
 
 from __future__ import annotations
 

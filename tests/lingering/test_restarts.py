@@ -17,7 +17,9 @@ from txnlog import Producer, TxnLog
 
 
 def test_46_leftovers_of_tests_that_no_checkpoint_knows_are_cleaned_by_a_fresh_start() -> None:
-    """Runs that never reached a checkpoint left transactions open under names that only their prefix tells."""
+    """Runs that never reached a checkpoint left transactions open under names that only their prefix
+    tells.
+    """
     scene = Scene()
     for subtask in range(3):
         scene.begun(f"job-{subtask}", subtask)

@@ -86,7 +86,9 @@ class Ledger:
         return len(self.cells[place])
 
     def stable_end(self, place: Place) -> int:
-        """Return the last stable offset (exclusive): where the first transaction begins that has not ended."""
+        """Return the last stable offset (exclusive): where the first transaction begins that has not
+        ended.
+        """
         cells = self.cells[place]
         return next((number for number, cell in enumerate(cells) if cell.end not in ENDED), len(cells))
 

@@ -200,7 +200,9 @@ def _delete_topic(log: TxnLog) -> None:
 
 
 def _grow(world: World) -> None:
-    """Append until two snapshots are named and entries are old enough to go; of the bundles one is missing."""
+    """Append until two snapshots are named and entries are old enough to go; of the bundles one is
+    missing.
+    """
     log = world.opened()
     for number in range(76):
         world.write(log, {("keep", 0): [("grown", number)]})

@@ -211,7 +211,9 @@ class World:
         return {place: (row["k"], row["n"]) for place, row in zip(places, rows, strict=True)}
 
     def go_on(self) -> None:
-        """Let writers and readers do what they did before: every record lands at the offset that comes next."""
+        """Let writers and readers do what they did before: every record lands at the offset that comes
+        next.
+        """
         log = self.opened()
         log.maintain("timeouts")
         self.ledger.abort_open()

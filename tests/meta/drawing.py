@@ -86,7 +86,8 @@ class Canvas:
         self.texts.append((left, left + width, text))
         weight = ' font-weight="600"' if bold else ""
         self._parts.append(
-            f'<text x="{x:g}" y="{y:g}" class="{role}" font-size="{size}" text-anchor="{anchor}"{weight}>{escape(text)}</text>'
+            f'<text x="{x:g}" y="{y:g}" class="{role}" font-size="{size}" '
+            f'text-anchor="{anchor}"{weight}>{escape(text)}</text>'
         )
 
     def box(
@@ -129,6 +130,9 @@ class Canvas:
             '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
             'orient="auto-start-reverse"><path d="M0 0L8 4L0 8z" class="tip"/></marker></defs>'
         )
-        ground = f'<rect x="0.5" y="0.5" width="{self.width - 1}" height="{self.height - 1}" rx="8" class="ground"/>'
+        ground = (
+            f'<rect x="0.5" y="0.5" width="{self.width - 1}" height="{self.height - 1}" rx="8" '
+            f'class="ground"/>'
+        )
         parts = [head, f"<title>{escape(self.title)}</title>", f"<style>{styles}</style>", tip, ground]
         return "\n".join([*parts, *self._parts, "</svg>"]) + "\n"

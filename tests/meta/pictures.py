@@ -118,7 +118,8 @@ def topics() -> Canvas:
 def partition() -> Canvas:
     """Draw the partition of the page while b is open."""
     canvas = Canvas(
-        "Offsets 0 to 9 of a partition: records of transactions a, b, c and d, and the markers that end a, c and d",
+        "Offsets 0 to 9 of a partition: records of transactions a, b, c and d, and the markers that end "
+        "a, c and d",
         WIDTH,
         190,
     )
@@ -142,7 +143,8 @@ def partition() -> Canvas:
 def isolation() -> Canvas:
     """Draw what each isolation level shows of that partition, before and after b's commit."""
     canvas = Canvas(
-        "What read_committed, read_uncommitted and snapshot show of the partition, before and after b commits",
+        "What read_committed, read_uncommitted and snapshot show of the partition, before and after b "
+        "commits",
         WIDTH,
         400,
     )
@@ -171,7 +173,8 @@ def isolation() -> Canvas:
     canvas.text(
         20,
         388,
-        "Dashed: not shown. c was aborted; its records stay where they are, and only read_uncommitted gives them.",
+        "Dashed: not shown. c was aborted; its records stay where they are, and only read_uncommitted "
+        "gives them.",
         role="pale",
         size=12,
     )
@@ -181,7 +184,8 @@ def isolation() -> Canvas:
 def abort_index() -> Canvas:
     """Draw how a reader leaves aborted records out."""
     canvas = Canvas(
-        "The abort index names producer, first and last offset of the aborted transaction; the reader drops its batch",
+        "The abort index names producer, first and last offset of the aborted transaction; the reader "
+        "drops its batch",
         WIDTH,
         250,
     )
@@ -214,7 +218,8 @@ def abort_index() -> Canvas:
 def order() -> Canvas:
     """Draw the micro-batches of both orders over the same history."""
     canvas = Canvas(
-        "Micro-batches by order=offset wait for b and give 2, 7, 8 together; by order=commit d comes first, then b",
+        "Micro-batches by order=offset wait for b and give 2, 7, 8 together; by order=commit d comes "
+        "first, then b",
         WIDTH,
         330,
     )
@@ -254,7 +259,8 @@ def order() -> Canvas:
 def stream() -> Canvas:
     """Draw a batch of a stream, and its repetition after a crash."""
     canvas = Canvas(
-        "A batch of a stream is one entry with the number of the batch; its repetition finds the number and adds nothing",
+        "A batch of a stream is one entry with the number of the batch; its repetition finds the number "
+        "and adds nothing",
         WIDTH,
         350,
     )
@@ -289,7 +295,8 @@ def stream() -> Canvas:
     canvas.text(
         20,
         320,
-        "Two queries on one checkpoint: each run has an id of its own in the entry, and the older one is refused.",
+        "Two queries on one checkpoint: each run has an id of its own in the entry, and the older one is "
+        "refused.",
         role="pale",
         size=12,
     )

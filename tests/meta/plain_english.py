@@ -148,7 +148,9 @@ def _is_command(node: ast.AST) -> bool:
 
 
 def page_sentences(markdown: str) -> str:
-    """Return the prose of a page without its headings and the heads of its tables; each cell is a paragraph."""
+    """Return the prose of a page without its headings and the heads of its tables; each cell is a
+    paragraph.
+    """
     lines = prose(markdown).splitlines()
     kept: list[str] = []
     for index, line in enumerate(lines):

@@ -233,7 +233,9 @@ class SpecReader:
         return found
 
     def snapshot(self, topic: str, number: int, entry: int) -> list[list[int]]:
-        """Section 6: of each record of one partition that is committed at an entry, offset and commit entry."""
+        """Section 6: of each record of one partition that is committed at an entry, offset and commit
+        entry.
+        """
         found = []
         for batch in self.partitions[self.topics[topic]["topic_id"], number].batches:
             committed: int | None = batch["entry"]

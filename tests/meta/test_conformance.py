@@ -1,4 +1,6 @@
-"""docs/conformance: every upstream case has tests or one reason, and the pages are what the generator makes."""
+"""docs/conformance: every upstream case has tests or one reason, and the pages are what the generator
+makes.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def test_the_groups_are_found() -> None:
     assert sorted(path.stem for path in CASES.iterdir()) == sorted(groups())
 
 
-# --- the guards ------------------------------------------------------------------------------------------------------
+# --- the guards ---------------------------------------------------------------------------------------------
 
 GROUP = Group("SomeTest", "Some project", "Something.", (Case("testOne"), Case("testTwo")))
 SHOWN = [

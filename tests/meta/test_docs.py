@@ -38,7 +38,7 @@ COLUMNS_MAX = 88
 """Characters of a line of code that a page shows without a scroll bar, on a desktop."""
 
 
-# --- code blocks -----------------------------------------------------------------------------------------------------
+# --- code blocks --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [*PYTHON_PAGES, *SPARK_PAGES])
@@ -66,7 +66,7 @@ def test_blocks_of_python_are_left_out_only_with_a_reason(path: Path) -> None:
         assert block.info != "py", f"{path}:{block.line}: call it python"
 
 
-# --- links and commands ----------------------------------------------------------------------------------------------
+# --- links and commands -------------------------------------------------------------------------------------
 
 
 def _anchor(heading: str) -> str:
@@ -123,7 +123,7 @@ def test_every_file_of_the_tree_that_is_named_exists(path: Path) -> None:
             assert (ROOT / name).exists(), f"{path}: {name}"
 
 
-# --- Spark -----------------------------------------------------------------------------------------------------------
+# --- Spark --------------------------------------------------------------------------------------------------
 
 
 def _option_rows(direction: str) -> dict[str, list[str]]:
@@ -215,7 +215,7 @@ def test_every_error_code_is_one_that_the_code_can_give(name: str) -> None:
     assert {name.removeprefix("TXNLOG_").lower().replace("_", "-") for name in named} <= KINDS
 
 
-# --- docs/troubleshoot.md --------------------------------------------------------------------------------------------
+# --- docs/troubleshoot.md -----------------------------------------------------------------------------------
 
 
 def test_troubleshooting_says_of_every_error_what_to_do() -> None:
@@ -230,7 +230,7 @@ def test_troubleshooting_says_of_every_error_what_to_do() -> None:
     ) == sorted(errors.__all__)
 
 
-# --- ARCHITECTURE.md -------------------------------------------------------------------------------------------------
+# --- ARCHITECTURE.md ----------------------------------------------------------------------------------------
 
 
 def _invariants() -> list[list[str]]:

@@ -94,7 +94,9 @@ def test_every_call_that_a_page_names_exists(name: str) -> None:
 
 
 def _has(cls: type, attribute: str) -> bool:
-    """Tell whether objects of a class have it: ``log.transactions`` and the like are made by the constructor."""
+    """Tell whether objects of a class have it: ``log.transactions`` and the like are made by the
+    constructor.
+    """
     return hasattr(cls, attribute) or f"self.{attribute} = " in inspect.getsource(cls)
 
 
@@ -126,7 +128,7 @@ def test_what_is_said_to_be_missing_is_missing() -> None:
     assert "Tables of a catalog" in section(spark, "## Not in this version")
 
 
-# --- docs/from-kafka.md ----------------------------------------------------------------------------------------------
+# --- docs/from-kafka.md -------------------------------------------------------------------------------------
 
 SETTING_ROWS = [
     row for table in tables(KAFKA) if table.header[2:4] == ["here", "default here"] for row in table.rows

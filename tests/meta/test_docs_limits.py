@@ -50,16 +50,18 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "decompressed sidecar, segment list or batch table; or 64 times what is stored, if that is more": (
         "txnformat.columns.arrow_messages:WHOLE_BYTES_MAX",
     ),
-    "decompressed page of a data file, and pages and dictionaries that are decompressed side by side; or 100 times what is stored, if that is more": (
-        "txnformat.segments.pages:PAGE_BYTES_MAX",
-    ),
+    (
+        "decompressed page of a data file, and pages and dictionaries that are decompressed side by side; or "
+        "100 times what is stored, if that is more"
+    ): ("txnformat.segments.pages:PAGE_BYTES_MAX",),
     "what a decoder needs for the lists of a row group, beyond some times the stored bytes of each column": (
         "txnformat.segments.footer_shape:LISTS_BYTES_MAX",
         "txnformat.segments.footer_shape:LISTS_RATIO_MAX",
     ),
-    "objects in one listing of S3: an erasure's certificate and `txnlog verify` list the whole root, in about 0.4 kB of memory for each object": (
-        "txnformat.store.remote.store:LISTED_KEYS_MAX",
-    ),
+    (
+        "objects in one listing of S3: an erasure's certificate and `txnlog verify` list the whole root, in "
+        "about 0.4 kB of memory for each object"
+    ): ("txnformat.store.remote.store:LISTED_KEYS_MAX",),
     "objects that a vacuum lists, which holds only some of them": (
         "txnformat.store.s3.store:LISTED_EACH_MAX",
     ),

@@ -30,7 +30,9 @@ CLASSES = {
 
 
 def _raised() -> set[str]:
-    """Return the kinds that the packages give to errors of these classes, and those of the stores' answers."""
+    """Return the kinds that the packages give to errors of these classes, and those of the stores'
+    answers.
+    """
     found: set[str] = set()
     for folder in PACKAGES:
         for path in (ROOT / folder).rglob("*.py"):

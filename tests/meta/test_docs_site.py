@@ -125,7 +125,9 @@ def test_code_fits_its_column_and_no_page_is_wider_than_a_phone(site: Path) -> N
 
 
 def test_pages_are_as_dark_as_the_system_is_also_when_it_changes(site: Path) -> None:
-    """The theme notes what it shows, and without an entry for the system a note of the first visit would win."""
+    """The theme notes what it shows, and without an entry for the system a note of the first visit
+    would win.
+    """
     program = find_chromium()
     if program is None:
         pytest.skip("no Chromium is here, and make test could not install one: see scripts/find-chromium")

@@ -96,7 +96,8 @@ TxnLog.open("s3://bucket/log")
         line for line in done.stderr.splitlines() if line.startswith("txnformat.errors.UnsupportedStoreError")
     )
     assert message.endswith(
-        "s3:// needs a package that is not installed: botocore: scheme=`s3`; pip install 'txnlog[s3]' for the Python that runs this; "
+        "s3:// needs a package that is not installed: botocore: scheme=`s3`; pip install 'txnlog[s3]' for "
+        "the Python that runs this; "
         "for Spark on its executors, too"
     )
 
@@ -112,7 +113,8 @@ def test_a_file_of_the_user_that_hides_one_of_our_packages_is_named(
     done = _run("import txnlog", tmp_path)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        f"ImportError: {hiding} hides txnlog's own package '{name}', because Python finds it first: rename it, or start Python where its "
+        f"ImportError: {hiding} hides txnlog's own package '{name}', because Python finds it first: "
+        f"rename it, or start Python where its "
         "folder is not on sys.path"
     )
 
@@ -122,9 +124,11 @@ def test_a_package_that_was_imported_before_is_seen_and_a_missing_one_as_well(tm
     done = _run("import sys, writers; sys.path.remove(''); import txnlog", tmp_path)
     assert f"{tmp_path}/writers.py hides txnlog's own package 'writers'" in done.stderr
     done = _run(
-        f"import sys; from zipfile import ZipFile\nfor name in ('txnlog/__init__.py', 'txnlog/neighbours.py', 'txnlog/__init__.pyi', 'txnformat/__init__.py'):\n"
+        f"import sys; from zipfile import ZipFile\nfor name in ('txnlog/__init__.py', "
+        f"'txnlog/neighbours.py', 'txnlog/__init__.pyi', 'txnformat/__init__.py'):\n"
         f"    ZipFile('own.zip', 'a').write({str(ROOT)!r} + '/' + name, name)\n"
-        f"sys.path[:] = ['own.zip', *(each for each in sys.path if each not in ('', {str(ROOT)!r}))]\nimport txnlog",
+        f"sys.path[:] = ['own.zip', *(each for each in sys.path if each not in ('', "
+        f"{str(ROOT)!r}))]\nimport txnlog",
         tmp_path,
     )
     assert (
@@ -137,7 +141,8 @@ def test_a_folder_of_data_by_the_same_name_and_a_link_to_the_checkout_hide_nothi
     assert _run("import txnlog; txnlog.Producer", tmp_path).returncode == 0
     (tmp_path / "link").symlink_to(ROOT)
     done = _run(
-        f"import sys; sys.path.insert(0, 'link'); import writers; sys.path.insert(0, {str(ROOT)!r}); import txnlog",
+        f"import sys; sys.path.insert(0, 'link'); import writers; sys.path.insert(0, {str(ROOT)!r}); "
+        f"import txnlog",
         tmp_path,
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -49,7 +49,9 @@ def _known(package: Path) -> set[str]:
 
 
 def _unknown(text: str, package: Path) -> list[str]:
-    """Return the names in double backticks that are neither a module nor a room nor a file of another kind."""
+    """Return the names in double backticks that are neither a module nor a room nor a file of another
+    kind.
+    """
     known = _known(package)
     found = []
     for name in re.findall(r"``([a-z_][a-z0-9_]*(?:\.[a-z_][a-z0-9_]*)*)``", text):

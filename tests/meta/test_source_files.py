@@ -110,7 +110,10 @@ def test_no_file_is_longer_than_500_lines_without_its_docstrings(path: Path) -> 
 
 
 def test_comments_docstrings_and_blank_lines_are_no_code() -> None:
-    source = '"""Text\nof two lines."""\n\n# why\nx = """a\nb"""  # what\n\ndef f():\n    """Text."""\n    return x\n'
+    source = (
+        '"""Text\nof two lines."""\n\n# why\nx = """a\nb"""  # what\n\ndef f():\n    """Text."""\n   '
+        " return x\n"
+    )
     assert _code_lines(source) == {5, 6, 8, 10}
 
 

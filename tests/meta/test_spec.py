@@ -84,7 +84,7 @@ from txnformat.store.memory import MemoryStore
 from txnformat.types import BatchRecord, FileRecord, ObjectRecord
 from writers.partitioner import encode_keys, murmur2, partition_for_keys
 
-# --- examples --------------------------------------------------------------------------------------------------------
+# --- examples -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("block", JSON_BLOCKS, ids=lambda block: f"{block.info} line {block.line}")
@@ -189,7 +189,7 @@ def test_every_kind_of_example_is_there() -> None:
     }
 
 
-# --- documents and operations ----------------------------------------------------------------------------------------
+# --- documents and operations -------------------------------------------------------------------------------
 
 
 def test_the_table_of_operations_names_exactly_those_of_the_codec() -> None:
@@ -287,7 +287,7 @@ def test_no_operation_is_reserved_and_described() -> None:
     assert not set(_reserved()) & set(fields_of_operations())
 
 
-# --- layout ----------------------------------------------------------------------------------------------------------
+# --- layout -------------------------------------------------------------------------------------------------
 
 
 def test_the_layout_is_what_the_keys_module_builds() -> None:
@@ -327,7 +327,7 @@ def test_the_layout_is_what_the_keys_module_builds() -> None:
     assert keys.topic_directory("n" * 249, UUID) == "n" * 240 + f"-{UUID[:8]}"
 
 
-# --- schemas and metadata columns ------------------------------------------------------------------------------------
+# --- schemas and metadata columns ---------------------------------------------------------------------------
 
 
 def test_the_spec_names_exactly_the_types_of_columns() -> None:
@@ -427,7 +427,7 @@ def test_other_types_are_refused_as_keys() -> None:
     assert set(arrow_types._SCALARS) - refused == named - {"decimal"}
 
 
-# --- features and documents -------------------------------------------------------------------------------------------
+# --- features and documents ---------------------------------------------------------------------------------
 
 
 def test_the_features_of_this_version_are_named() -> None:

@@ -103,7 +103,9 @@ def test_a_reader_made_from_the_specification_gets_the_same_rows(root: Path) -> 
 
 
 def test_every_snapshot_is_what_the_specification_says_and_what_the_log_was_at_that_entry(root: Path) -> None:
-    """By the rule, from the whole log; and without it: all that is committed in a log that ends at the entry."""
+    """By the rule, from the whole log; and without it: all that is committed in a log that ends at the
+    entry.
+    """
     whole, log = SpecReader(root), TxnLog.open(root)
     for sealed in (False, True):
         for entry in range(1, whole.next_slot, 9 if sealed else 3):

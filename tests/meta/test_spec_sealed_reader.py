@@ -102,7 +102,9 @@ class SealedReader(SpecReader):
         return {field: part[f"{kind}_{field}"] for field in ("key", "size", "sha256")}
 
     def aborted_of(self, part: Json) -> list[tuple[int, int, int, int]]:
-        """(producer id, first, last, last stable offset) of every aborted transaction that overlaps a part."""
+        """(producer id, first, last, last stable offset) of every aborted transaction that overlaps a
+        part.
+        """
         if not part["aborted"]:
             return []
         data = self._object(self.sidecar(part, "txnindex"))
@@ -139,7 +141,9 @@ class SealedReader(SpecReader):
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Many seals, so that most segments are in a list: aborts, and a transaction that holds a partition back."""
+    """Many seals, so that most segments are in a list: aborts, and a transaction that holds a partition
+    back.
+    """
     path = tmp_path_factory.mktemp("sealed") / "log"
     with TxnLog.create(path) as log:
         schema = pa.schema([("n", pa.int64())])

@@ -166,7 +166,9 @@ class Readers:
         """Committed numbers that a deletion of records has taken."""
 
     def check(self, fresh: TxnLog, following: TxnLog, groups: list[Group]) -> None:
-        """Compare what a new reader and an old one see with what there must be, and learn what was in doubt."""
+        """Compare what a new reader and an old one see with what there must be, and learn what was in
+        doubt.
+        """
         committed, everything = _read(fresh, "read_committed"), _read(fresh, "read_uncommitted")
         assert committed == _read(following, "read_committed")
         assert len(set(everything.values())) == len(everything), "a number is in the log twice"

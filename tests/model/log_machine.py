@@ -447,7 +447,9 @@ class MemoryMachine(LogMachine):
 
 
 class RealMachine(LogMachine):
-    """On a real store, with its own time: only watching can prove a timeout, since no clock of a store jumps."""
+    """On a real store, with its own time: only watching can prove a timeout, since no clock of a store
+    jumps.
+    """
 
     location: ClassVar[Callable[[str], ObjectStore]]
     """Returns a store for a name that no other history has; set by the test."""

@@ -77,7 +77,9 @@ class LogWorld(RuleBasedStateMachine):
         return log
 
     def is_late(self, group: Group | None, *, strictly: bool = False) -> bool:
-        """Return whether a group's time is over; not strictly: whether it may be, by the longest reckoning."""
+        """Return whether a group's time is over; not strictly: whether it may be, by the longest
+        reckoning.
+        """
         if group is None or group.first_ms is None or group.last_ms is None:
             return False
         since = group.first_ms
@@ -102,7 +104,9 @@ class LogWorld(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0, 20, 61, HOURS]), enforces=st.booleans())
     def time_passes(self, seconds: int, enforces: bool) -> None:
-        """Let time pass in which nobody does anything; then perhaps, somebody ends what is open for too long."""
+        """Let time pass in which nobody does anything; then perhaps, somebody ends what is open for too
+        long.
+        """
         self.reader.refresh()  # who watches has seen what is open
         self.clock.ms += 1_000 * seconds
         if enforces:
@@ -153,7 +157,9 @@ class LogWorld(RuleBasedStateMachine):
 
     @rule(target_bytes=st.sampled_from([1, 10**6]))
     def compact(self, target_bytes: int) -> None:
-        """Compact what is sealed: only readers of uncommitted records may notice, who lose what was aborted."""
+        """Compact what is sealed: only readers of uncommitted records may notice, who lose what was
+        aborted.
+        """
         done = self.process_that_removes().compact(target_bytes=target_bytes, min_lag_ms=0)
         event("compacted" if any(one.segments for one in done) else "nothing to compact")
 

@@ -71,7 +71,9 @@ class Target:
     weight: float = 1.0
 
     def inputs(self, seed: int, times: int, drawn: int) -> Iterator[bytes]:
-        """Yield the object with each byte changed ``times`` times, and ``drawn`` times with several changes."""
+        """Yield the object with each byte changed ``times`` times, and ``drawn`` times with several
+        changes.
+        """
         return chain(
             every_byte(self.data, self.start, self.end, times, seed),
             several(self.data, self.start, self.end, drawn, seed),

@@ -79,7 +79,9 @@ def texts(outputs: list[dict[str, Any]]) -> str:
 
 
 def same_text(one: str, other: str) -> bool:
-    """Return whether two outputs differ in nothing but what each run makes anew: the names of logs and ids."""
+    """Return whether two outputs differ in nothing but what each run makes anew: the names of logs and
+    ids.
+    """
     return _without_ids(one) == _without_ids(other)
 
 

@@ -110,7 +110,10 @@ def test_a_notebook_runs_twice_and_shows_what_is_stored_in_it(path: Path, tmp_pa
     assert [one for _, outputs in stored for one in outputs if one["output_type"] == PICTURE]
     for run in json.loads((tmp_path / "outputs.json").read_text(encoding="utf-8")):
         for (cell, outputs), shown in zip(stored, run, strict=True):
-            where = f"{path.name}, {cell['id']}: `python -m tests.notebooks.running {path.name[:2]}` stores it anew"
+            where = (
+                f"{path.name}, {cell['id']}: `python -m tests.notebooks.running {path.name[:2]}` "
+                f"stores it anew"
+            )
             assert [one["output_type"] for one in outputs] == [one["output_type"] for one in shown], where
             pairs = [pair for pair in zip(outputs, shown, strict=True) if pair[0]["output_type"] == PICTURE]
             assert [one["data"]["text/plain"] for one, _ in pairs] == [

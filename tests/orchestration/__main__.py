@@ -160,7 +160,10 @@ def check_dbt(folder: Path) -> None:
         assert "ERROR=0" in said, said
         assert "PASS=5" in said, said
         producer.abort()
-    query = "import duckdb, sys; print(duckdb.connect(sys.argv[1]).sql('select * from customers order by 1').fetchall())"
+    query = (
+        "import duckdb, sys; print(duckdb.connect(sys.argv[1]).sql('select * from customers order by "
+        "1').fetchall())"
+    )
     found = run([programs / "python", "-c", query, folder / "dbt.duckdb"], folder, {})
     assert found.strip() == "[('c0', 4, 18), ('c1', 3, 12), ('c2', 3, 15)]", found
 

@@ -125,17 +125,22 @@ def _show(result: dict[str, Any], console: Console) -> None:
         console.print(table)
         console.print()
     console.print(
-        f"{result['kills']} kills ({result['kills_of_spark']} of Spark's processes) and {result['zombies']} drivers stopped in "
-        f"{result['seconds']} s, seeds {result['seeds'][0]} to {result['seeds'][1]}: {result['entries']:,} entries, "
-        f"{result['orders']:,} records read ({result['given_up']:,} given up), {result['batches']:,} batches, "
-        f"{result['events']:,} events of the history; {result['duplicates']} duplicates, {result['losses']} losses, "
+        f"{result['kills']} kills ({result['kills_of_spark']} of Spark's processes) and "
+        f"{result['zombies']} drivers stopped in "
+        f"{result['seconds']} s, seeds {result['seeds'][0]} to {result['seeds'][1]}: "
+        f"{result['entries']:,} entries, "
+        f"{result['orders']:,} records read ({result['given_up']:,} given up), {result['batches']:,} "
+        f"batches, "
+        f"{result['events']:,} events of the history; {result['duplicates']} duplicates, "
+        f"{result['losses']} losses, "
         f"{result['torn']} torn, {len(result['problems'])} problems",
         soft_wrap=True,
         highlight=False,
     )
     if not result["problems"]:
         console.print(
-            f"with 0 of {result['kills']}: at most {result['bound_95_percent']:.3%} of such kills do harm, at 95 % "
+            f"with 0 of {result['kills']}: at most {result['bound_95_percent']:.3%} of such kills do "
+            f"harm, at 95 % "
             "confidence (3/n)",
             soft_wrap=True,
             highlight=False,

@@ -102,7 +102,8 @@ def check_repeats(batches: Iterable[HandedOn], made: Iterable[Made]) -> list[str
         got, there = {n for _, n in one.values}, final[one.query, one.batch]
         if got != there:
             violations.append(
-                f"batch {one.batch}: its attempts read {len(got)} records, {len(there)} are there; of one only: "
+                f"batch {one.batch}: its attempts read {len(got)} records, {len(there)} are there; of one "
+                f"only: "
                 f"{sorted(got ^ there)[:5]}"
             )
     return violations

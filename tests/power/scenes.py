@@ -60,7 +60,7 @@ def commit(machine: Machine, producer: Producer, values: tuple[int, ...], flush:
     machine.told(Committed("t", values), Ended("p", epoch, Outcome.COMMIT))
 
 
-# -- one process at work, readers beside it ---------------------------------------------------------------------------
+# -- one process at work, readers beside it ------------------------------------------------------------------
 
 
 def creating(machine: Machine) -> None:
@@ -195,7 +195,7 @@ SCENES: dict[str, Callable[[Machine], None]] = {
 }
 
 
-# -- one process that dies, and the next one ---------------------------------------------------------------------------
+# -- one process that dies, and the next one -----------------------------------------------------------------
 
 
 class Victim:

@@ -73,7 +73,9 @@ def _holds_app(log: TxnLog) -> bool:
 def test_what_a_killed_process_linked_and_did_not_sync_is_durable_before_anybody_is_told(
     tmp_path: Path, make_store: type[LocalStore], asks: str
 ) -> None:
-    """The next process says "committed", then the power is cut: it stays so. Without the guard it was gone."""
+    """The next process says "committed", then the power is cut: it stays so. Without the guard it was
+    gone.
+    """
     _killed_while_it_answers(tmp_path / "root")
     disk = Disk(tmp_path)
     disk.load(unsynced=[f"root/{keys.entry_key(2)}"])

@@ -154,7 +154,9 @@ class Deleter:
         self.check_forgotten(state)
 
     def check_forgotten(self, state: LogState) -> None:
-        """The ids of deleted topics are in a snapshot once each: with the directory that no other topic gets."""
+        """The ids of deleted topics are in a snapshot once each: with the directory that no other topic
+        gets.
+        """
         named = str(encode_state(state))
         for topic_id in self.gone:
             assert named.count(topic_id) == 1

@@ -28,7 +28,9 @@ time."""
 def test_fold_and_decisions_agree_with_the_naive_model(
     history: tuple[list[list[Command]], set[int], list[int]],
 ) -> None:
-    """Verdicts, offsets, log ends, LSOs, abort indexes and visible records are the model's; invariants hold."""
+    """Verdicts, offsets, log ends, LSOs, abort indexes and visible records are the model's; invariants
+    hold.
+    """
     commands, reopened, steps = history
     writer = Writer()
     for number, group in enumerate(commands):

@@ -29,7 +29,7 @@ from txnformat.columns.arrow_types import list_of, map_of, struct_of
 from txnformat.columns.multiset import BLOCK_ROWS, LONG_BYTES, NO_ROWS, Multiset, multiset_of
 from txnformat.errors import InternalError
 
-# --- the definition ---------------------------------------------------------------------------------------------------
+# --- the definition -----------------------------------------------------------------------------------------
 
 ALL = 2**64 - 1
 STEP, FOLD = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93
@@ -120,7 +120,7 @@ def defined(table: pa.Table) -> Multiset:
     return Multiset(table.num_rows, firsts & ALL, seconds & ALL)
 
 
-# --- rows ------------------------------------------------------------------------------------------------------------
+# --- rows ---------------------------------------------------------------------------------------------------
 
 UTC = datetime.UTC
 VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
@@ -183,7 +183,7 @@ def tables(draw: st.DrawFn) -> pa.Table:
     return pa.table(columns, names=[f"column {number}" for number in range(len(kinds))])
 
 
-# --- other forms of the same values ----------------------------------------------------------------------------------
+# --- other forms of the same values -------------------------------------------------------------------------
 
 WIDER = {
     pa.int8(): [pa.int16(), pa.int64()],

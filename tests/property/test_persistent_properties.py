@@ -35,7 +35,9 @@ ROW = np.dtype([("n", "<i8"), ("m", "<i4")])
 
 
 class Mappings(RuleBasedStateMachine):
-    """One mapping and one dict, changed in the same way; now and then a version is held, and looked at again."""
+    """One mapping and one dict, changed in the same way; now and then a version is held, and looked at
+    again.
+    """
 
     def __init__(self) -> None:
         super().__init__()

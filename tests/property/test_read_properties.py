@@ -1,4 +1,6 @@
-"""Planning and reading, held against a list of records: every boundary of batches, extents, files and ranges."""
+"""Planning and reading, held against a list of records: every boundary of batches, extents, files and
+ranges.
+"""
 
 from __future__ import annotations
 

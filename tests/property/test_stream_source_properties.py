@@ -56,7 +56,9 @@ class Query:
         return found
 
     def trigger(self) -> bool:
-        """Run one micro-batch, unless there is nothing to read; it may be killed in it, and then repeats it."""
+        """Run one micro-batch, unless there is nothing to read; it may be killed in it, and then
+        repeats it.
+        """
         start = self._start_of(len(self.ends))
         end = self._open.latestOffset(start, LIMITED)
         if json.dumps(end) == json.dumps(start):

@@ -105,7 +105,7 @@ def files_of(cloud: str, name: str) -> list[str]:
     return ["google/roles.json", f"google/{name}.json"]
 
 
-# --- Amazon ------------------------------------------------------------------------------------------------------------
+# --- Amazon -------------------------------------------------------------------------------------------------
 
 
 class Call(NamedTuple):
@@ -197,7 +197,7 @@ def _holds(operator: str, key: str, value: str, keys: Mapping[str, str]) -> bool
             raise AssertionError(f"the judge does not know {operator}")
 
 
-# --- Azure -------------------------------------------------------------------------------------------------------------
+# --- Azure --------------------------------------------------------------------------------------------------
 
 
 class BlobCall(NamedTuple):
@@ -238,7 +238,8 @@ class AzureRole:
 _TOKEN = re.compile(
     r"\s*(?:(?P<word>AND|OR|NOT|!|\(|\))"
     r"|(?P<matches>ActionMatches|SubOperationMatches)\{'(?P<action>[^']*)'\}"
-    r"|@(?P<source>Request|Resource)\[(?P<attribute>[^\]]*)\] (?P<operator>StringLike|StringNotLike|StringStartsWith) '(?P<value>[^']*)')"
+    r"|@(?P<source>Request|Resource)\[(?P<attribute>[^\]]*)\] "
+    r"(?P<operator>StringLike|StringNotLike|StringStartsWith) '(?P<value>[^']*)')"
 )
 
 
@@ -304,10 +305,11 @@ class Condition:
         return call.path.startswith(token["value"])
 
 
-# --- Google ------------------------------------------------------------------------------------------------------------
+# --- Google -------------------------------------------------------------------------------------------------
 
 _TERM = re.compile(
-    r'resource\.name(?:\.startsWith\("(?P<start>[^"]+)"\)| == "(?P<same>[^"]+)"|\.extract\("(?P<before>[^"{]+)\{[a-z]+\}(?P<after>[^"{]+)"\) != "")'
+    r'resource\.name(?:\.startsWith\("(?P<start>[^"]+)"\)| == '
+    r'"(?P<same>[^"]+)"|\.extract\("(?P<before>[^"{]+)\{[a-z]+\}(?P<after>[^"{]+)"\) != "")'
 )
 
 

@@ -56,7 +56,7 @@ def topic_of(asked: Asked) -> str | None:
     return directory if directory[-9:-8] == "-" else None
 
 
-# --- The files ---------------------------------------------------------------------------------------------------------
+# --- The files ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("template", templates())
@@ -150,7 +150,7 @@ def test_the_program_prints_a_template_and_says_what_is_wrong() -> None:
     assert all(" ".join(names_of(one)) in run().stderr for one in templates())
 
 
-# --- What roles ask ----------------------------------------------------------------------------------------------------
+# --- What roles ask -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cloud", CLOUDS)
@@ -215,7 +215,7 @@ def _without_one(cloud: str, name: str) -> Iterator[tuple[str, Judge]]:
                 yield permission, GoogleRole(roles, policy)
 
 
-# --- What a hostile holder can do --------------------------------------------------------------------------------------
+# --- What a hostile holder can do ---------------------------------------------------------------------------
 
 PLACES = {
     "entries": keys.entry_key(5),

@@ -116,7 +116,9 @@ def a_compaction_loses_a_record(patch: Patch) -> None:
 
 
 def a_compaction_forgets_its_lists(patch: Patch) -> None:
-    """The operation names the lists that there were, in place of those that the compactor has written anew."""
+    """The operation names the lists that there were, in place of those that the compactor has written
+    anew.
+    """
     original = apply_module._FOLDS[Replace]
 
     def folded(state: LogState, op: Replace, at: Any) -> LogState:

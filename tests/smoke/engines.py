@@ -313,7 +313,8 @@ def duckdb_environment() -> Path:
 
 ENGINES = (
     Engine(
-        f"Delta on Spark (Delta {DELTA_SETTINGS['spark.jars.packages'].rpartition(':')[2]}, Spark {DELTA_PYSPARK})",
+        f"Delta on Spark (Delta {DELTA_SETTINGS['spark.jars.packages'].rpartition(':')[2]}, Spark "
+        f"{DELTA_PYSPARK})",
         _spark("delta", DELTA_PYSPARK, DELTA_SETTINGS),
         _spark_filters("delta", DELTA_PYSPARK, DELTA_SETTINGS),
     ),
@@ -425,7 +426,9 @@ def attacked_iceberg(one: Published, folder: Path) -> dict[str, str]:
 
 
 def main(names: Sequence[str]) -> int:
-    """Run the engines with some names, or all of them; of all the page is written. Return 1 if one differs."""
+    """Run the engines with some names, or all of them; of all the page is written. Return 1 if one
+    differs.
+    """
     os.environ["POLARS_ICEBERG_PLANNER"] = "pyiceberg"
     with own_temporary_directory() as folder:
         topics = published(folder)

@@ -96,7 +96,10 @@ def _read(run: Run) -> list[str]:
 def _filters(run: Run) -> list[str]:
     filters = list(run.passed_in_the_log)
     lines = [
-        "Filters of the topic `floats`, which has NaN and -0.0. A number is that of the records that pass, as many as when the engine reads all of them and judges each; “no” is another number.",
+        (
+            "Filters of the topic `floats`, which has NaN and -0.0. A number is that of the records that "
+            "pass, as many as when the engine reads all of them and judges each; “no” is another number."
+        ),
         "",
         "| engine | " + " | ".join(f"`{one}`" for one in filters) + " |",
         "|---|" + "---|" * len(filters),

@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 __all__: list[str] = []
 
 REASONS = re.compile(
-    r"Failed to get file system for path: txnlog-read-only|No FileSystem for scheme .?txnlog-read-only|Cannot [a-z ]+: GC is disabled"
+    r"Failed to get file system for path: txnlog-read-only|No FileSystem for scheme "
+    r".?txnlog-read-only|Cannot [a-z ]+: GC is disabled"
 )
 """The parts of long messages that tell why a table is not written to."""
 
@@ -90,10 +91,12 @@ def attacks(spark: SparkSession, name: str, order: Mapping[str, Any]) -> dict[st
         ).collect(),
         "rewrite_manifests": lambda: spark.sql(f"{call}.rewrite_manifests('{quoted}')").collect(),
         "expire_snapshots": lambda: spark.sql(
-            f"{call}.expire_snapshots(table => '{quoted}', older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)"
+            f"{call}.expire_snapshots(table => '{quoted}', older_than => TIMESTAMP '2100-01-01 00:00:00', "
+            f"retain_last => 1)"
         ).collect(),
         "remove_orphan_files": lambda: spark.sql(
-            f"{call}.remove_orphan_files(table => '{quoted}', older_than => TIMESTAMP '2020-01-01 00:00:00', location => '{order['topic']}')"
+            f"{call}.remove_orphan_files(table => '{quoted}', older_than => TIMESTAMP '2020-01-01 "
+            f"00:00:00', location => '{order['topic']}')"
         ).collect(),
         "DROP TABLE … PURGE": lambda: spark.sql(f"DROP TABLE {name} PURGE"),
     }

@@ -212,8 +212,10 @@ def carried(place: Place, columns: str, switch: str | None = None) -> None:
 def plain_types(place: Place) -> None:
     carried(
         place,
-        "true AS a, 1Y AS b, 1S AS c, 1 AS d, 1L AS e, 1.5F AS f, 1.5D AS g, 1.5BD AS h, 'x' AS i, X'00' AS j,"
-        " date'2026-01-01' AS k, timestamp'2026-01-01 00:00:00Z' AS l, timestamp_ntz'2026-01-01 00:00:00' AS m,"
+        "true AS a, 1Y AS b, 1S AS c, 1 AS d, 1L AS e, 1.5F AS f, 1.5D AS g, 1.5BD AS h, 'x' AS i, X'00' "
+        "AS j,"
+        " date'2026-01-01' AS k, timestamp'2026-01-01 00:00:00Z' AS l, timestamp_ntz'2026-01-01 00:00:00' "
+        "AS m,"
         " transform(sequence(1, 2), x -> nullif(x, 2)) AS n",
     )
 

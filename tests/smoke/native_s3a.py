@@ -49,7 +49,9 @@ def session(server: S3Server, folder: Path) -> SparkSession:
 
 
 def write(log: TxnLog) -> None:
-    """Write transactions of large files to two partitions, one of them aborted, and a small one behind them."""
+    """Write transactions of large files to two partitions, one of them aborted, and a small one behind
+    them.
+    """
     log.create_topic("t", pa.schema([("n", pa.int64()), ("x", pa.float64())]), partitions=2)
     generator = np.random.default_rng(7)
     with Producer(log, "p", buffer="inline") as producer:

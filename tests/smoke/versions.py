@@ -155,8 +155,14 @@ def render(record: dict[str, Any]) -> str:
         [
             "# Versions of Spark",
             "",
-            "Made by `make versions` from runs; the record is `docs/internals/versions.json`. Every feature is a small program",
-            '(`tests/smoke/features.py`) that runs in a classic session and in a Spark Connect session; "yes" is both. The',
+            (
+                "Made by `make versions` from runs; the record is `docs/internals/versions.json`. Every "
+                "feature is a small program"
+            ),
+            (
+                "(`tests/smoke/features.py`) that runs in a classic session and in a Spark Connect session; "
+                '"yes" is both. The'
+            ),
             "full tests run with the last version of the table.",
             "",
             head,
@@ -170,7 +176,10 @@ def render(record: dict[str, Any]) -> str:
             "",
             "## What Spark offers to Python data sources",
             "",
-            "Whether the classes are there. Without the last two, streams have no limits, and `Trigger.AvailableNow` is one batch.",
+            (
+                "Whether the classes are there. Without the last two, streams have no limits, and "
+                "`Trigger.AvailableNow` is one batch."
+            ),
             "",
             head,
             *offers,

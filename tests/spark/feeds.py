@@ -19,7 +19,9 @@ __all__ = ["Feed", "entries", "rows"]
 
 
 class Feed:
-    """A folder of JSON files that a stream reads, one file a batch; and the queries that write it to the log."""
+    """A folder of JSON files that a stream reads, one file a batch; and the queries that write it to
+    the log.
+    """
 
     def __init__(self, spark: SparkSession, path: str, folder: Path) -> None:
         self.spark = spark

@@ -1,4 +1,6 @@
-"""A real S3 server behind a proxy that spoils requests from a certain batch on, and streams that write there."""
+"""A real S3 server behind a proxy that spoils requests from a certain batch on, and streams that write
+there.
+"""
 
 from __future__ import annotations
 

@@ -87,7 +87,9 @@ def test_case_13_a_batch_without_partitions(stream: Stream) -> None:
 
 
 def test_case_14_a_task_that_failed_has_no_message(stream: Stream) -> None:
-    """The batch is given up with None in its place, and the next run writes it; :meth:`abort` must bear that."""
+    """The batch is given up with None in its place, and the next run writes it; :meth:`abort` must bear
+    that.
+    """
     stream.spark.dataSource.register(MessageSource)
     stream.feed(2)
     stream.control.arm("task", Fault(point="write/last", how="raise", batch=1, partition=0))

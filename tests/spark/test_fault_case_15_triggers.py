@@ -48,7 +48,9 @@ def test_case_15_continuous_writes_nothing(stream: Stream) -> None:
 
 @pytest.mark.parametrize("mode", ["update", "complete"])
 def test_case_15_other_output_modes_are_refused(stream: Stream, mode: str) -> None:
-    """A log is only appended to. Without our refusal of complete, every batch would append all counts again."""
+    """A log is only appended to. Without our refusal of complete, every batch would append all counts
+    again.
+    """
     stream.feed()
     entry = stream.entry()
     told = stream.fails(stream.source().groupBy("key").count(), mode=mode)

@@ -111,7 +111,9 @@ def test_case_22_a_crash_before_and_after_the_transaction(etl: LogStream, crash:
 
 
 def test_case_22_sparks_offsets_are_lost_and_the_logs_are_taken(etl: LogStream) -> None:
-    """A new checkpoint begins at the group's positions, under another name; a plain consumer could as well."""
+    """A new checkpoint begins at the group's positions, under another name; a plain consumer could as
+    well.
+    """
     etl.append(6, 6)
     assert run(etl) is None
     etl.append(5)

@@ -1,4 +1,6 @@
-"""Case 23: a checkpoint is copied, the old query runs once more, and the new one takes over with other rows."""
+"""Case 23: a checkpoint is copied, the old query runs once more, and the new one takes over with other
+rows.
+"""
 
 from __future__ import annotations
 

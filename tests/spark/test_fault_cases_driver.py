@@ -59,7 +59,9 @@ def test_case_2_a_task_fails_as_often_as_it_may(tmp_path: Path) -> None:
 
 
 class Relay:
-    """Drivers that follow each other on one checkpoint. The next one starts Spark while the one before works."""
+    """Drivers that follow each other on one checkpoint. The next one starts Spark while the one before
+    works.
+    """
 
     def __init__(self, scene: Scene, drivers: ExitStack) -> None:
         self.scene = scene

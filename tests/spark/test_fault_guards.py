@@ -17,7 +17,9 @@ from txnformat.errors import TxnLogError
 
 @pytest.mark.campaign
 def test_case_6_without_names_of_its_own_for_every_file(tmp_path: Path) -> None:
-    """The repetition of a task cannot write its file: the store has that of the first attempt, and keeps it."""
+    """The repetition of a task cannot write its file: the store has that of the first attempt, and
+    keeps it.
+    """
     with cluster(tmp_path / "spark") as place:
         scene = Scene(tmp_path, place, master="local[2,3]", broken="names-files-by-task")
         with scene.start() as driver:

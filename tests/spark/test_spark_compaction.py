@@ -210,7 +210,7 @@ def test_a_log_whose_maintenance_needs_more_is_refused(busy: TxnLog, spark: Spar
     assert busy.refresh().entry == entry
 
 
-# --- keys ------------------------------------------------------------------------------------------------------------
+# --- keys ---------------------------------------------------------------------------------------------------
 
 KEYED = pa.schema([("key", pa.string()), ("n", pa.int64())])
 KEEP_LATEST: dict[str, int | str] = {

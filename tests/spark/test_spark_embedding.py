@@ -1,4 +1,6 @@
-"""Spark's sinks hand small files over to the driver, which embeds them: the same rows, once, in one request."""
+"""Spark's sinks hand small files over to the driver, which embeds them: the same rows, once, in one
+request.
+"""
 
 from __future__ import annotations
 

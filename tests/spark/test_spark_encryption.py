@@ -1,4 +1,6 @@
-"""Spark against an encrypted log: batch and stream, on executors that have the key client's name and no key."""
+"""Spark against an encrypted log: batch and stream, on executors that have the key client's name and no
+key.
+"""
 
 from __future__ import annotations
 

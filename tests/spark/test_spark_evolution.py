@@ -1,4 +1,6 @@
-"""Topics that grow: one DataFrame of all versions, pins that keep theirs, and writers that knew an older one."""
+"""Topics that grow: one DataFrame of all versions, pins that keep theirs, and writers that knew an
+older one.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,7 @@ def test_a_job_that_does_not_know_the_added_columns_goes_on(
     assert len(grown.read("t").read_all()) == len(found)
 
 
-# --- races, without a session ------------------------------------------------------------------------------------------
+# --- races, without a session -------------------------------------------------------------------------------
 
 
 def planned(path: str) -> tuple[TxnLogBatchWriter, TaskUpload]:

@@ -138,8 +138,10 @@ def test_an_extra_column_is_told_with_the_call_that_adds_it(
 ) -> None:
     log.create_topic("t", pa.schema([("id", pa.int64())]))
     frame = spark.range(1).selectExpr(
-        "id", "1.50BD AS `the price`", "array(named_struct('a', 1, 'it''s', map('k', current_timestamp()))) AS deep",
-        "parse_json('1') AS anything", "current_date() AS day", "localtimestamp() AS at", "true AS ok", "1.5F AS single",
+        "id", "1.50BD AS `the "
+              "price`", "array(named_struct('a', 1, 'it''s', map('k', current_timestamp()))) AS deep",
+        "parse_json('1') AS "
+        "anything", "current_date() AS day", "localtimestamp() AS at", "true AS ok", "1.5F AS single",
         "1D AS double", "interval '1' day AS took", "X'00' AS bytes", "1Y AS tiny",
     )  # fmt: skip
     write = frame.write.format("txnlog").mode("append").option("topic", "t")

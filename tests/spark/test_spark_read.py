@@ -214,7 +214,7 @@ def test_a_read_that_may_ends_the_expired_transaction_that_holds_it_back(
     assert log.outcome("slow", 0).cause == "timeout"
 
 
-# --- timestamps ------------------------------------------------------------------------------------------------------
+# --- timestamps ---------------------------------------------------------------------------------------------
 
 EVENTS = pa.schema([("n", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])
 
@@ -277,7 +277,7 @@ def test_without_a_timestamp_column_the_time_is_that_of_the_append(log: TxnLog, 
     }
 
 
-# --- columns ---------------------------------------------------------------------------------------------------------
+# --- columns ------------------------------------------------------------------------------------------------
 
 
 @BOTH_SESSIONS
@@ -341,7 +341,9 @@ def test_splits_are_cut_by_bytes_and_by_the_wanted_number(log: TxnLog, read: Rea
 
 @pytest.mark.parametrize("options", [{}, {"order": "commit"}, {"versionAsOf": "101"}])
 def test_many_small_files_are_many_tasks(log: TxnLog, read: Read, options: dict[str, str]) -> None:
-    """Their bytes are few; the cost of opening them is not. Rows of a partition come in order over all tasks."""
+    """Their bytes are few; the cost of opening them is not. Rows of a partition come in order over all
+    tasks.
+    """
     log.create_topic("t", NUMBERS, partitions=2)
     for number in range(100):
         append(log, "t", {0: [numbers(number, number + 1)], 1: [numbers(100 + number, 101 + number)]})
@@ -353,7 +355,7 @@ def test_many_small_files_are_many_tasks(log: TxnLog, read: Read, options: dict[
     assert [number for number in found if number >= 100] == list(range(100, 200))
 
 
-# --- bad input -------------------------------------------------------------------------------------------------------
+# --- bad input ----------------------------------------------------------------------------------------------
 
 
 @BOTH_SESSIONS

@@ -1,4 +1,6 @@
-"""Column `topic` routes rows: many topics in one entry, once for each version, in bounded memory, or nothing."""
+"""Column `topic` routes rows: many topics in one entry, once for each version, in bounded memory, or
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,7 @@ def contents(log: TxnLog) -> dict[str, list[int]]:
     return {topic: rows_of(log, topic) for topic in sorted(log.topics())}
 
 
-# --- with Spark ------------------------------------------------------------------------------------------------------
+# --- with Spark ---------------------------------------------------------------------------------------------
 
 
 @BOTH_SESSIONS
@@ -144,7 +146,7 @@ def test_a_frame_without_the_column_needs_the_option_and_with_both_it_is_a_colum
     assert log.read("t").read_all().to_pylist() == [{"n": 1, "topic": "x"}]
 
 
-# --- one entry, once -------------------------------------------------------------------------------------------------
+# --- one entry, once ----------------------------------------------------------------------------------------
 
 
 def test_topics_rows_and_versions_are_one_entry_and_one_file_each(log: TxnLog, path: str) -> None:
@@ -201,7 +203,7 @@ def test_no_rows_write_their_version_only(log: TxnLog, path: str) -> None:
     assert list(log.state.app_versions) == [("spark-batch", "*/job")]
 
 
-# --- topics made by others -------------------------------------------------------------------------------------------
+# --- topics made by others ----------------------------------------------------------------------------------
 
 
 def test_rows_go_to_the_topic_of_whoever_created_it_first(log: TxnLog, path: str) -> None:
@@ -236,7 +238,7 @@ def test_topics_that_grew_take_rows_without_the_added_columns(log: TxnLog, path:
     assert log.read("plain").read_all().to_pylist() == [{"n": 1, "text": "row 1"}]
 
 
-# --- bounds ----------------------------------------------------------------------------------------------------------
+# --- bounds -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -21,7 +21,10 @@ TAKEN = [
     "a tinyint, b byte, c smallint, d short, e int, f integer, g bigint, h long, i float, j real, k double",
     "a decimal, b dec(5), c numeric(10, 2), d boolean, e binary, f date",
     "a string, b char(3), c varchar(9), d string collate UTF8_LCASE, e character(4)",
-    "a timestamp, b timestamp_ltz, c timestamp_ntz, d time, e time(3), f interval day to second, g interval hour",
+    (
+        "a timestamp, b timestamp_ltz, c timestamp_ntz, d time, e time(3), f interval day to second, g "
+        "interval hour"
+    ),
     "a array<map<string, struct<x: int, y double not null comment 'z'>>>, v variant",
     "a int NOT NULL COMMENT 'it''s', b string COMMENT 'a \\' b'",
     "a: int, b: array<string>",

@@ -136,7 +136,7 @@ def test_a_bucket_that_does_not_exist_is_named(bucket: Bucket, spark: SparkSessi
     assert rows(bucket.log) == [0]
 
 
-# --- requests ---------------------------------------------------------------------------------------------------------------
+# --- requests -----------------------------------------------------------------------------------------------
 
 
 def test_a_batch_costs_one_upload_for_each_task_one_entry_and_reads_of_entries(bucket: Bucket) -> None:
@@ -171,7 +171,7 @@ def test_a_batch_costs_one_upload_for_each_task_one_entry_and_reads_of_entries(b
             assert {one for one in batch if not one.startswith("PUT")} == {"GET log"}
 
 
-# --- answers that are lost, late or wrong -------------------------------------------------------------------------------------
+# --- answers that are lost, late or wrong -------------------------------------------------------------------
 
 UNCLEAR = [
     ProxyFault(ProxyFaultKind.APPLY_THEN_DROP),
@@ -252,7 +252,7 @@ def test_case_9_an_entry_that_lands_when_its_query_has_ended_and_another_run_rep
     assert (bucket.proxy.counts.faults - before)[on_its_way] == 1
 
 
-# --- secrets ------------------------------------------------------------------------------------------------------------------
+# --- secrets ------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager

@@ -1,4 +1,6 @@
-"""Writes from any thread and any session, and tables of a catalog, which are refused before Spark makes one."""
+"""Writes from any thread and any session, and tables of a catalog, which are refused before Spark makes
+one.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +123,7 @@ def test_a_session_made_by_newsession_is_registered_by_itself_and_writes_in_ever
     assert rows(log, "t") == list(range(10))
 
 
-# --- Tables of a catalog ---------------------------------------------------------------------------------------------------
+# --- Tables of a catalog ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -208,7 +210,8 @@ def test_a_temporary_view_is_of_several_topics_and_in_the_order_of_commits(
     found = {}
     for order in ("offset", "commit"):
         spark.sql(
-            f"CREATE OR REPLACE TEMPORARY VIEW a_view USING txnlog OPTIONS (topic 'numbers,texts', path '{path}', "
+            f"CREATE OR REPLACE TEMPORARY VIEW a_view USING txnlog OPTIONS (topic 'numbers,texts', path "
+            f"'{path}', "
             f"columns 'n,_topic', order '{order}')"
         )
         found[order] = {(row.n, row._topic) for row in spark.sql("SELECT * FROM a_view").collect()}

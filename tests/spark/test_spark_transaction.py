@@ -157,7 +157,7 @@ def test_acknowledgements_and_a_consumers_positions_go_along(
     assert rows(log, "numbers") == list(range(5))
 
 
-# --- foreachBatch, threads -----------------------------------------------------------------------------------------------
+# --- foreachBatch, threads ----------------------------------------------------------------------------------
 
 
 @BOTH_SESSIONS

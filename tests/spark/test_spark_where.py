@@ -37,16 +37,21 @@ ROWS: list[dict[str, Any]] = [
 
 CONDITIONS = [
     "i = 5", "i <> 5", "i < 5.5", "i > 9007199254740992e0", "i = 9007199254740992e0", "i <= 9007199254740993",
-    "i IN (5, 9007199254740993, NULL)", "i NOT IN (5, NULL)", "i IN (5, 9007199254740992e0)", "i > 99999999999999999999",
+    ("i IN (5, 9007199254740993, "
+    "NULL)"), "i NOT IN (5, NULL)", "i IN (5, 9007199254740992e0)", "i > 99999999999999999999",
     "small < 300", "small = -128", "small >= 1e2", "f > 0", "NOT f > 0", "f <> 0.1", "f = 0.1", "f < 1e300",
     "f NOT IN (0, 5)", "f BETWEEN -1 AND 1", "g = 0.1", "g > 0.1", "g <= 0.1", "g <> 0.1", "g = 0", "g >= 5",
     "d = 1.5", "d > 1.499", "d < 1e0", "d IN (0.1, 5)", "d = 0.1e0", "s LIKE 'ab%'", r"s LIKE 'ab\_%'", "s NOT LIKE 'ab%'",
-    "s = 'it\\'s'", 's > "ab"', "s LIKE '%'", "s < 'abc' OR s IS NULL", "x = X'00'", "x > X'61'", "x IN (X'', X'FF')",
-    "b", "NOT b", "b IS NOT TRUE", "b = FALSE OR b IS NULL", "b < TRUE", "day = DATE '2026-01-01'", "day <> DATE '2026-01-01'",
+    "s = 'it\\'s'", 's > "ab"', "s LIKE '%'", ("s < 'abc' OR s IS "
+                                              "NULL"), "x = X'00'", "x > X'61'", "x IN (X'', X'FF')",
+    "b", "NOT b", "b IS NOT TRUE", ("b = FALSE OR b IS "
+                                   "NULL"), "b < TRUE", "day = DATE '2026-01-01'", "day <> DATE '2026-01-01'",
     "ts > TIMESTAMP '2026-01-01 00:00:00Z'", "ts = TIMESTAMP '2026-01-01 13:00:00+01:00'",
     "ts BETWEEN TIMESTAMP '2026-01-01T00:00:00.000001Z' AND TIMESTAMP '2026-01-02 00:00:00Z'",
-    "local = TIMESTAMP_NTZ '2026-01-01 00:00:00'", "local < DATE '2026-01-01'", "list IS NULL", "list IS NOT NULL",
-    "NOT (i > 5 AND s < 'b')", "NOT (i > 5 OR s IS NULL) AND small > 0", "i = 5L OR d = 1.50BD OR f = 0.1D", "NULL OR i = 5",
+    ("local = TIMESTAMP_NTZ '2026-01-01 "
+    "00:00:00'"), "local < DATE '2026-01-01'", "list IS NULL", "list IS NOT NULL",
+    ("NOT (i > 5 AND s < "
+    "'b')"), "NOT (i > 5 OR s IS NULL) AND small > 0", "i = 5L OR d = 1.50BD OR f = 0.1D", "NULL OR i = 5",
 ]  # fmt: skip
 
 

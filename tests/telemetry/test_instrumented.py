@@ -174,7 +174,8 @@ def test_a_command_that_nothing_traces_imports_nothing_of_it(root: Path) -> None
     code = (
         "import sys\nfrom txnlog.cli.app import run\nfrom txnformat.spans import flush\n"
         f"code = run(['compact', 'orders', '--root', {str(root)!r}])\nflush(1, is_last=True)\n"
-        "found = [name for name in sys.modules if name.startswith(('opentelemetry', 'txnlog.otel', 'txnlog.instr'))]\n"
+        "found = [name for name in sys.modules if name.startswith(('opentelemetry', 'txnlog.otel', "
+        "'txnlog.instr'))]\n"
         "sys.exit(code or len(found))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -1,4 +1,6 @@
-"""Spans, durations and measures as OpenTelemetry's own SDK gets them; and nothing of it while they are off."""
+"""Spans, durations and measures as OpenTelemetry's own SDK gets them; and nothing of it while they are
+off.
+"""
 
 from __future__ import annotations
 

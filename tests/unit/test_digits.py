@@ -1,4 +1,6 @@
-"""Numbers from outside are digits of ASCII: in options, in answers of a store, in arguments of the command."""
+"""Numbers from outside are digits of ASCII: in options, in answers of a store, in arguments of the
+command.
+"""
 
 from __future__ import annotations
 

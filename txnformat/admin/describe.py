@@ -229,7 +229,8 @@ def describe_log(
     dirty_ratios: Mapping[str, float] | None = None,
     boundary: int = 0,
 ) -> LogDescription:
-    """Return the description of a state; members of groups live or not as of the store's time, or log time if that is ahead.
+    """Return the description of a state; members of groups live or not as of the store's time, or log time if
+    that is ahead.
 
     ``dirty_ratios``: by topic id.
     """
@@ -333,7 +334,8 @@ def find_outcome(state: LogState, transactional_id: str, epoch: int) -> Steps[Tr
 def _told_by(
     op: EndTxn | InitProducer | Stage, epoch: int, entry: int, opened: int | None
 ) -> TransactionOutcome | None:
-    """Return how a transaction ended if an operation of its producer says it; without an outcome: it sent nothing.
+    """Return how a transaction ended if an operation of its producer says it; without an outcome: it sent
+    nothing.
 
     ``opened`` is the entry that opened the producer just after the transaction, ``op`` or a later one. It
     names what it aborted only when that had offsets: of what was staged, the stages before it tell.

@@ -178,7 +178,8 @@ class _List:
 
 
 class Judge:
-    """The judgement of the objects of a root, in parts: first the lists of condemned objects, then each object once, then the end.
+    """The judgement of the objects of a root, in parts: first the lists of condemned objects, then each
+    object once, then the end.
 
     ``snapshots_sound``: whether the two newest named snapshots were read back. ``views``: what published
     views hold back; None: there are none.

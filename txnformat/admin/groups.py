@@ -73,7 +73,7 @@ class Groups:
         self._committer = committer
         self._sidecars = sidecars
 
-    # --- looking -----------------------------------------------------------------------------------------------------
+    # --- looking --------------------------------------------------------------------------------------------
 
     def list(
         self, *, states: Iterable[str] | None = None, pattern: str | None = None
@@ -97,7 +97,8 @@ class Groups:
         return tuple(list_groups(state, now_ms, states=states, pattern=pattern))
 
     def describe(self, group: str) -> GroupDetails:
-        """Describe a group: its member, and of every position where it is, what is pending there, and how far it lags.
+        """Describe a group: its member, and of every position where it is, what is pending there, and how far
+        it lags.
 
         The lag is exact: markers and aborted records do not count, nor does what lies behind the last stable
         offset.
@@ -114,14 +115,16 @@ class Groups:
         return found
 
     def describe_all(self, groups: Iterable[str] | None = None) -> tuple[GroupDetails, ...]:
-        """Describe several groups (all, by name, without an argument) as of one moment; as :meth:`describe` each."""
+        """Describe several groups (all, by name, without an argument) as of one moment; as :meth:`describe`
+        each.
+        """
         given = None if groups is None else listed("groups", groups)
         state, now_ms = self._committer.refresh_with_time()
         names = sorted(state.groups) if given is None else given
         count = partial(count_records, self._sidecars, state)
         return tuple(describe_group(state, check_reader_name(name, "group"), now_ms, count) for name in names)
 
-    # --- changing ----------------------------------------------------------------------------------------------------
+    # --- changing -------------------------------------------------------------------------------------------
 
     def reset_offsets(
         self,

@@ -84,7 +84,9 @@ class TransactionEnd:
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """The records that a prepared transaction lost in one partition, by force; it kept the others, and stayed prepared."""
+    """The records that a prepared transaction lost in one partition, by force; it kept the others, and stayed
+    prepared.
+    """
 
     transactional_id: str
     producer_id: int
@@ -163,7 +165,8 @@ class HistoryEntry:
 def read_history(
     state: LogState, run: RunSteps, *, limit: int | None, start: int | None
 ) -> Iterator[HistoryEntry]:
-    """Yield the entries of a log, newest first: at most ``limit`` (at least 1; None: all), from ``start`` (inclusive; None: the log's last) on.
+    """Yield the entries of a log, newest first: at most ``limit`` (at least 1; None: all), from ``start``
+    (inclusive; None: the log's last) on.
 
     ``state`` says where the history ends, and what topics are called. Raises InvalidInputError about
     ``limit`` and ``start``; CorruptDataError of kind ``missing-entry`` (an entry is not there and may not be)
@@ -241,7 +244,9 @@ class _Told:
     """The transactions of which older entries will tell whether they were open."""
 
     def ask(self, state: LogState) -> None:
-        """Find out of each opening whether it aborted a transaction without offsets, as far as the state tells."""
+        """Find out of each opening whether it aborted a transaction without offsets, as far as the state
+        tells.
+        """
         for op in self.read.entry.operations:
             if not isinstance(op, InitProducer):
                 continue
@@ -317,7 +322,9 @@ class _Backwards:
             yield read
 
     def _of_slot(self, number: int, data: bytes) -> _Read:
-        """Return the entry in a slot; from its bundle, if the slot was deleted and a writer that slept has created it again."""
+        """Return the entry in a slot; from its bundle, if the slot was deleted and a writer that slept has
+        created it again.
+        """
         try:
             return self._check(number, data)
         except CorruptDataError:
@@ -351,7 +358,9 @@ class _Backwards:
         return read
 
     def _bundled(self, number: int) -> Iterator[_Read] | None:
-        """Return the entries from ``number`` down to the first of its bundle, checked; None without a good bundle."""
+        """Return the entries from ``number`` down to the first of its bundle, checked; None without a good
+        bundle.
+        """
         first = bundle_first(number)
         if self._bundle[0] != first:
             self._bundle = (first, usable_bundle(self._run(get_object(bundle_key_of(first))), first))

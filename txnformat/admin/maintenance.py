@@ -1,4 +1,6 @@
-"""The tasks that keep a log small, on request, each by the log's own policy; and as a service, round after round, with metrics."""
+"""The tasks that keep a log small, on request, each by the log's own policy; and as a service, round after
+round, with metrics.
+"""
 
 from __future__ import annotations
 
@@ -288,7 +290,8 @@ class MaintenanceReport:
         rested: Sequence[str] = (),
         preview: SealPreview | None = None,
     ) -> Self:
-        """Return the report of some seals, expiries, ends, removals and compactions, of a vacuum and a truncation.
+        """Return the report of some seals, expiries, ends, removals and compactions, of a vacuum and a
+        truncation.
 
         ``preview``: of a dry run; then there are no seals.
         """
@@ -393,7 +396,7 @@ txnlog_maintain_last_success_timestamp_seconds gauge: When the last round that d
 txnlog_maintain_done_total{what} counter: Work that rounds have done: timed_out (transactions), sealed_batches, lifted_marks, expired_ids, trimmed_partitions, published_versions, compacted_files, deleted_objects, deleted_entries, completed_erasures.
 txnlog_maintain_skipped{task} gauge: 1 for a task that the last round skipped.
 txnlog_maintain_damaged_topics gauge: Topics of which retention or compaction met something damaged in the last round.
-""")
+""")  # noqa: E501  # one metric a line
 """The metrics by name."""
 
 

@@ -65,7 +65,7 @@ txnlog_commit_wait_max_seconds gauge: The longest of them since the log was open
 txnlog_commit_group_size summary: Commits of this process that were decided together.
 txnlog_commit_group_size_max gauge: The largest such group since the log was opened.
 txnlog_requests_total{operation, object} counter: Requests of this process to the store, but for segment files.
-"""
+"""  # noqa: E501  # one metric a line
 )
 """Every metric. Each sample also has the label ``log``: where the log is."""
 
@@ -266,7 +266,8 @@ class _Volume(NamedTuple):
 
 
 def measure(state: LogState, url: str, store_time_ms: int, commits: CommitCounts) -> LogMetrics:
-    """Return the measures of a state at the store's time: transactions of an idle log grow older all the same.
+    """Return the measures of a state at the store's time: transactions of an idle log grow older all the
+    same.
 
     O(partitions + extents in the state). No requests.
     """

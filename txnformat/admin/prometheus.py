@@ -36,7 +36,9 @@ class Sample(NamedTuple):
 
 
 def declared(table: str) -> dict[str, Metric]:
-    """Return metrics by name from lines such as ``requests_total{object} counter: Requests to the store.`` (name, labels, type, help)."""
+    """Return metrics by name from lines such as ``requests_total{object} counter: Requests to the store.``
+    (name, labels, type, help).
+    """
     found = re.findall(r"^(\w+)(?:\{(.*)\})? (\w+): (.+)$", table, re.MULTILINE)
     return {
         name: Metric(name, kind, tuple(labels.split(", ")) if labels else (), text)
@@ -45,7 +47,9 @@ def declared(table: str) -> dict[str, Metric]:
 
 
 def render(metrics: Mapping[str, Metric], samples: Iterable[Sample]) -> str:
-    """Return samples as text, grouped by metric in the order of ``metrics``; one without samples is left out."""
+    """Return samples as text, grouped by metric in the order of ``metrics``; one without samples is
+    left out.
+    """
     lines: dict[str, list[str]] = {}
     for sample in samples:
         lines.setdefault(sample.name, []).append(_line(sample))

@@ -181,7 +181,9 @@ class _Expired:
         self._segments, self._by_record = segments, by_record
 
     def end(self, age_ms: int) -> int:
-        """Return where the first segments end of which every record is older than an age; -1 stands for no age, and 0 is returned."""
+        """Return where the first segments end of which every record is older than an age; -1 stands for no
+        age, and 0 is returned.
+        """
         end = 0
         if age_ms < 0:
             return end
@@ -207,7 +209,9 @@ class _Expired:
 
 
 def _beyond(partition: PartitionState, segments: Sequence[SegmentPart], size: int) -> int:
-    """Return where the first segments end without which the partition still has ``size`` compressed bytes; as Kafka's retention.bytes."""
+    """Return where the first segments end without which the partition still has ``size`` compressed bytes; as
+    Kafka's retention.bytes.
+    """
     if size < 0:
         return 0
     left = partition.sealed.size + int(partition.extents.array()["size"].sum())

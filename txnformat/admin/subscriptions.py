@@ -175,7 +175,8 @@ class Subscriptions:
         self._committer.commit(self._committer.intend(DeleteSubscription(found.topic_id, name)))
 
     def seek(self, topic: str, name: str, to: Where) -> None:
-        """Let a subscription go on from an offset: below it everything is acknowledged, from it on nothing is.
+        """Let a subscription go on from an offset: below it everything is acknowledged, from it on nothing
+        is.
 
         Parameters
         ----------
@@ -344,7 +345,9 @@ def _lift(
 
 
 def _gap_at_mark(sidecars: SidecarCache, state: LogState, key: TopicPartition, acks: PartitionAcks) -> Ranges:
-    """Return the offsets from the mark on that are not acknowledged, up to the first one that a reader gets, or that is pending."""
+    """Return the offsets from the mark on that are not acknowledged, up to the first one that a reader gets,
+    or that is pending.
+    """
     stable = state.partition(key).last_stable_offset
     held = acks.held()
     gap, position = NO_RANGES, acks.mark
@@ -363,7 +366,9 @@ def _gap_at_mark(sidecars: SidecarCache, state: LogState, key: TopicPartition, a
 def _end_of_segment(
     sidecars: SidecarCache, state: LogState, key: TopicPartition, offset: int, stable: int
 ) -> int:
-    """Return the end of the sealed segment that an offset is in, or the last stable offset: so far one look goes."""
+    """Return the end of the sealed segment that an offset is in, or the last stable offset: so far one look
+    goes.
+    """
     partition = state.partition(key)
     if offset >= partition.sealed_end:
         return stable

@@ -64,7 +64,8 @@ def is_deleted(error: NotFoundError) -> bool:
 
 
 def attempt(committer: Committer, name: str, task: str, work: Callable[[], T]) -> T | DamagedTopic | None:
-    """Do something to one topic of several, and return what comes of it; None: other clients were faster, and the next run looks again.
+    """Do something to one topic of several, and return what comes of it; None: other clients were faster, and
+    the next run looks again.
 
     An object that is missing or damaged is looked for once more if the log has got newer entries: other
     clients may have put another in its place. ``task``: for the log output.
@@ -145,7 +146,9 @@ def names_in(force: object) -> tuple[str, ...]:
 
 
 def check_named(state: LogState, names: Iterable[str]) -> None:
-    """Raise InvalidInputError of kind ``invalid-force`` unless each name is that of a prepared transaction: a slip would end others and spare the one that is meant."""
+    """Raise InvalidInputError of kind ``invalid-force`` unless each name is that of a prepared transaction: a
+    slip would end others and spare the one that is meant.
+    """
     for name in names:
         known = state.transactional_ids.get(name)
         if known is None or known.status is not TransactionStatus.PREPARED:

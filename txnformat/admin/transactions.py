@@ -98,7 +98,7 @@ class Transactions:
         self._committer = committer
         self._warned = False
 
-    # --- looking -----------------------------------------------------------------------------------------------------
+    # --- looking --------------------------------------------------------------------------------------------
 
     def list(
         self,
@@ -165,7 +165,8 @@ class Transactions:
         return tuple(describe_transaction(state, check_transactional_id(name), now_ms) for name in names)
 
     def describe_producers(self, topic: str, partition: int) -> tuple[ProducerOfPartition, ...]:
-        """Describe the producers that a partition remembers: idempotent ones, and those with an open transaction there.
+        """Describe the producers that a partition remembers: idempotent ones, and those with an open
+        transaction there.
 
         Requests: those of a refresh, 1 GET for each append that is sealed, 100 at most, and 1 LIST; beyond
         them ``last_timestamp_ms`` is None.
@@ -198,7 +199,8 @@ class Transactions:
         partition: int | None = None,
         max_transaction_timeout_ms: int | None = None,
     ) -> HangingReport:
-        """Look for transactions that no producer and no timeout can end, and for those that hold readers back.
+        """Look for transactions that no producer and no timeout can end, and for those that hold readers
+        back.
 
         Parameters
         ----------
@@ -246,7 +248,7 @@ class Transactions:
         state, now_ms = self._committer.refresh_with_time()
         return tuple(lingering_transactions(state, prefix, now_ms, parallelism, safe_scale_down_factor))
 
-    # --- ending ------------------------------------------------------------------------------------------------------
+    # --- ending ---------------------------------------------------------------------------------------------
 
     def abort(
         self,
@@ -297,7 +299,8 @@ class Transactions:
             raise InvalidInputError(
                 "name transactions in exactly one way",
                 kind="invalid-abort",
-                hint="a transactional id; a prefix that is not empty; or topic, partition and start_offset together",
+                hint="a transactional id; a prefix that is not empty; or topic, partition and "
+                "start_offset together",
             )
         state, _ = self._committer.refresh_with_time()
         if prefix is not None:
@@ -373,7 +376,8 @@ class Transactions:
         restored: bool = False,
         dry_run: bool = False,
     ) -> tuple[EndedTransaction, ...]:
-        """Abort what an earlier run of a parallel job left open under the ids that are this worker's to clean up.
+        """Abort what an earlier run of a parallel job left open under the ids that are this worker's to clean
+        up.
 
         Worker i of p takes the existing ids ``prefix-<integer k>`` with k ≡ i (mod p) and k < p × factor: its
         own first, then the others by number. Prepared transactions are left alone.
@@ -416,7 +420,9 @@ class Transactions:
         opened_before_entry: int | None = None,
         dry_run: bool = False,
     ) -> tuple[EndedTransaction, ...]:
-        """End the transactions that ``state`` has under some ids, all together, and say for each what was done."""
+        """End the transactions that ``state`` has under some ids, all together, and say for each what was
+        done.
+        """
         found: dict[str, EndedTransaction] = {}
         actions: list[EndTransaction] = []
         for name in names:

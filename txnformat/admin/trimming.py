@@ -60,7 +60,9 @@ def delete_records(
     dry_run: bool = False,
     force: bool | Sequence[str] = False,
 ) -> list[DeletedRecords]:
-    """Move the log start of partitions of a topic to an offset; see :meth:`txnformat.log.TxnLog.delete_records`."""
+    """Move the log start of partitions of a topic to an offset; see
+    :meth:`txnformat.log.TxnLog.delete_records`.
+    """
     prepared = names_in(force)
     state = committer.refresh()
     found = state.topic(topic)
@@ -145,7 +147,8 @@ def trim_to(
     *,
     unpinned: Mapping[int, int] | None = None,
 ) -> list[DeletedRecords]:
-    """Move the log start of partitions to offsets up to the last stable ones, which are sealed first; return the log starts before and now.
+    """Move the log start of partitions to offsets up to the last stable ones, which are sealed first; return
+    the log starts before and now.
 
     ``unpinned``: by partition the offset below which readers hold nothing back; None: they hold nothing
     anywhere. Raises ConflictError: ``records-pinned``, and as :meth:`txnformat.log.TxnLog.delete_records`;
@@ -238,7 +241,10 @@ def _checked(
                 f"records can be deleted up to latest, the {bound}",
                 hint="use an offset up to that"
                 if force
-                else "use an offset up to that; an open transaction may hold it back: `txnlog offsets` shows it, and force (--force) aborts it",
+                else (
+                    "use an offset up to that; an open transaction may hold it back: `txnlog offsets` "
+                    "shows it, and force (--force) aborts it"
+                ),
                 topic=topic.name,
                 partition=number,
                 got=offset,
@@ -290,7 +296,9 @@ def _trimmed(
 
 
 def _commit_entry(sidecars: SidecarCache, part: SegmentPart, key: TopicPartition, end: int) -> int:
-    """Return the largest entry that committed a record of a segment below an offset (exclusive); -1: none did."""
+    """Return the largest entry that committed a record of a segment below an offset (exclusive); -1: none
+    did.
+    """
     if part.row["records"] <= part.row["aborted_records"]:
         return -1
     # Of a run that the log start cuts, the largest of all its records: too late an entry loses nothing.

@@ -1,4 +1,5 @@
-"""Old entries go away by a boundary, in two runs at least an hour apart: the first writes the boundary, the second deletes what lies below it.
+"""Old entries go away by a boundary, in two runs at least an hour apart: the first writes the boundary, the
+second deletes what lies below it.
 
 1. The run reads everything that has to stay: both named snapshots with the entries after them, and the
    bundles of what is to go (:mod:`txnformat.protocol.truncation`). Anything that cannot be read stops the run
@@ -146,9 +147,11 @@ def checked_age_ms(older_than: object) -> int:
     """Return an age of entries in milliseconds. Raises InvalidInputError of kind ``invalid-age``."""
     if not isinstance(older_than, datetime.timedelta) or older_than < OLDER_THAN:
         raise InvalidInputError(
-            f"{_age(older_than)} is not a possible age: commit entries are kept for at least {OLDER_THAN.days} days",
+            f"{_age(older_than)} is not a possible age: commit entries are kept for at least "
+            f"{OLDER_THAN.days} days",
             kind="invalid-age",
-            hint="use 30 days, for example: timedelta(days=30) in Python, 30d on the command line; clients that were away for a while need younger entries",
+            hint="use 30 days, for example: timedelta(days=30) in Python, 30d on the command line; "
+            "clients that were away for a while need younger entries",
         )
     return older_than // datetime.timedelta(milliseconds=1)
 
@@ -158,7 +161,8 @@ def _age(given: object) -> str:
 
 
 def write_needed_snapshots(committer: Committer, older_than: datetime.timedelta) -> None:
-    """Do that without which the boundary cannot rise: move rows out of old entries, and write snapshots, of which a log with few commits would name no newer ones.
+    """Do that without which the boundary cannot rise: move rows out of old entries, and write snapshots, of
+    which a log with few commits would name no newer ones.
 
     Requests: those of the search for a time, and if they are needed 2 snapshots and 2 entries; so at most 2
     entries for a hundred that goes. Also those of a seal and of spills, if old entries have rows that are
@@ -175,7 +179,8 @@ def write_needed_snapshots(committer: Committer, older_than: datetime.timedelta)
 
 
 def _free(committer: Committer, below: int) -> None:
-    """Move embedded records out of the entries below ``below`` (exclusive): by a seal, and where an open transaction holds them back by a spill.
+    """Move embedded records out of the entries below ``below`` (exclusive): by a seal, and where an open
+    transaction holds them back by a spill.
 
     Else it would keep the entries for as long as it is open.
     """
@@ -202,7 +207,9 @@ class _Truncation:
         """The state and the entries that this run has seen."""
 
     def run(self) -> TruncationReport:
-        """Truncate; look anew if what cannot be read is what another run has deleted in the middle of this one."""
+        """Truncate; look anew if what cannot be read is what another run has deleted in the middle of this
+        one.
+        """
         for _ in range(ATTEMPTS - 1):
             try:
                 return self._run()
@@ -269,7 +276,9 @@ class _Truncation:
         return [one for one in found if one is not None]
 
     def _ripe(self, boundaries: Sequence[int], now_ms: int) -> tuple[int, int | None]:
-        """Return the highest boundary that is old enough, or 0; and until when a higher one has to wait: None if there is none."""
+        """Return the highest boundary that is old enough, or 0; and until when a higher one has to wait: None
+        if there is none.
+        """
         waits_until_ms: int | None = None
         for one in sorted(boundaries, reverse=True):
             made_ms = self._requests.attempt(partial(created_ms, self._store, keys.boundary_key(one)))
@@ -335,7 +344,9 @@ class _Truncation:
         )
 
     def _delete_payloads(self, end: int) -> None:
-        """Delete the payload bundles of entries that go, or are gone: also those that a writer that slept has created since."""
+        """Delete the payload bundles of entries that go, or are gone: also those that a writer that slept has
+        created since.
+        """
         listed = self._requests.list(keys.PAYLOAD_PREFIX) if end else {}
         old = {
             key: size

@@ -87,7 +87,8 @@ def _checked_ms(grace: object, *, allow_short: bool) -> int:
         raise InvalidInputError(
             f"a grace of {grace} is shorter than {GRACE_MIN}: reads and uploads that take longer would fail",
             kind="grace-too-short",
-            hint="use a longer grace; or allow_short_grace=True (--allow-short-grace) if nothing else uses the log",
+            hint="use a longer grace; or allow_short_grace=True (--allow-short-grace) if nothing else "
+            "uses the log",
         )
     return grace // datetime.timedelta(milliseconds=1)
 
@@ -182,7 +183,9 @@ class _Vacuum:
                 yield key, decode_condemned(data, key, state.log_id)
 
     def _has_sound_snapshots(self, state: LogState, listed: _Listed) -> bool:
-        """Return whether the two newest named snapshots have the bytes that the log names; looks only if older ones are there."""
+        """Return whether the two newest named snapshots have the bytes that the log names; looks only if
+        older ones are there.
+        """
         named = state.checkpoints
         if len(named) < 2 or listed.oldest_snapshot >= named[0].entry:
             return True
@@ -202,7 +205,9 @@ class _Vacuum:
             return []
 
     def _judge(self, state: LogState, judge: Judge, spool: Spool) -> None:
-        """Judge all objects that were listed, in parts, and condemn and delete them; what is condemned is noted before the last of the others go."""
+        """Judge all objects that were listed, in parts, and condemn and delete them; what is condemned is
+        noted before the last of the others go.
+        """
         condemn: list[str] = []
         delete: list[str] = []
         for rows in spool.parts():
@@ -254,7 +259,9 @@ class _Vacuum:
 
 
 def _moves(state: LogState, listed: _Listed, old_entry: int) -> bool:
-    """Return whether a run moves the floor to the last old entry: some object was born at the floor or later, or an erasure waits for it."""
+    """Return whether a run moves the floor to the last old entry: some object was born at the floor or later,
+    or an erasure waits for it.
+    """
     useful = listed.newest_born >= state.vacuum_floor or any(
         one.complete_entry < 0 <= one.rewritten_entry and one.needed_floor > state.vacuum_floor
         for one in state.erasures.values()

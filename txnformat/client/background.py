@@ -56,7 +56,9 @@ class Background:
             logger.warning("background work (%s) failed, and is tried again later: %s", name, error)
 
     def wait(self) -> None:
-        """Wait for the jobs that run, for WAIT_MS_MAX at most; one that hangs longer is left, with a warning."""
+        """Wait for the jobs that run, for WAIT_MS_MAX at most; one that hangs longer is left, with a
+        warning.
+        """
         since = self._clock.now()
         for name, thread in list(self._threads.items()):
             while thread.is_alive():

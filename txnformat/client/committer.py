@@ -126,7 +126,8 @@ class Committer:
         # Logs, and what is made from one, hold a committer: pickle would say that a lock inside cannot be
         # pickled.
         raise InvalidInputError(
-            f"an open log cannot be pickled or copied: it stays in the process that opened it ({self.store.url})",
+            f"an open log cannot be pickled or copied: it stays in the process that opened it "
+            f"({self.store.url})",
             kind="not-picklable",
             hint="open it where it is used, in the process or the task of Spark: TxnLog.open(path)",
         )
@@ -198,13 +199,17 @@ class Committer:
         return self.run(refresh)
 
     def refresh_roughly(self) -> LogState:
-        """Follow the log to its tip, or, where entries come by the hundred, to one that is less than a hundred below it."""
+        """Follow the log to its tip, or, where entries come by the hundred, to one that is less than a
+        hundred below it.
+        """
         if self._view is None:
             return self.state
         return self.run(refresh_roughly)
 
     def expects_others(self) -> bool:
-        """Return whether others have committed lately, so that a look before a commit is cheaper than an attempt that loses its slot."""
+        """Return whether others have committed lately, so that a look before a commit is cheaper than an
+        attempt that loses its slot.
+        """
         return self._view is not None and self._view.behind > 0
 
     def born(self) -> int:
@@ -246,7 +251,8 @@ class Committer:
         return intent
 
     def commit(self, intent: Intent) -> CommitResult:
-        """Commit an intent, together with those of other threads that wait at the same time; raise what says why it was not applied.
+        """Commit an intent, together with those of other threads that wait at the same time; raise what says
+        why it was not applied.
 
         Interrupted (Ctrl-C), or with CommitStateUnknownError, it may or may not land: the same intent may be
         committed again.
@@ -257,7 +263,9 @@ class Committer:
         return answer
 
     def commit_together(self, intents: Sequence[Intent]) -> list[CommitResult | TxnLogError]:
-        """Commit intents in as few entries as they fit into, and return the answer to each; an error is not raised."""
+        """Commit intents in as few entries as they fit into, and return the answer to each; an error is not
+        raised.
+        """
         return shielded(lambda: self._commit_together(intents))
 
     def _commit_together(self, intents: Sequence[Intent]) -> list[CommitResult | TxnLogError]:
@@ -350,7 +358,9 @@ class Committer:
         self._payloads += more > 0
 
     def _maintain_if_due(self, answers: dict[str, CommitResult | TxnLogError], extents_before: int) -> None:
-        """Start what keeps the log small, after the acknowledgement: a snapshot when the tail is long, a seal, a bundle."""
+        """Start what keeps the log small, after the acknowledgement: a snapshot when the tail is long, a
+        seal, a bundle.
+        """
         view = self._view
         if view is None:
             return
@@ -389,7 +399,8 @@ class Committer:
             self._driver.run(write_bundles(first, kept))
 
     def write_snapshot(self) -> None:
-        """Write a snapshot of the newest state, name it in an entry, and let ``latest`` name it; nothing, if another process is faster.
+        """Write a snapshot of the newest state, name it in an entry, and let ``latest`` name it; nothing, if
+        another process is faster.
 
         Requests: 1 entry and some 4 more.
         """
@@ -409,7 +420,8 @@ class Committer:
             self._driver.run(write_hint(checkpoint))
 
     def seal(self, *, merge: bool = False, topic_id: str | None = None) -> list[Seal]:
-        """Seal everything that can be sealed now, in one entry for each 1,000 partitions or 100,000 batches; then spill what open transactions hold back.
+        """Seal everything that can be sealed now, in one entry for each 1,000 partitions or 100,000 batches;
+        then spill what open transactions hold back.
 
         ``merge``: then merge the segment lists that are too large for writers, too. ``topic_id``: of this
         topic alone, which damage of others does not concern.
@@ -439,7 +451,8 @@ class Committer:
         return done
 
     def spill(self, topic_id: str) -> None:
-        """Spill what open transactions hold back in a topic, however little it is: embedded records there become objects.
+        """Spill what open transactions hold back in a topic, however little it is: embedded records there
+        become objects.
 
         Nothing, in a log that cannot spill.
 
@@ -470,7 +483,8 @@ class Committer:
         return True
 
     def end_expired(self) -> list[EndTransaction]:
-        """End all open transactions whose time is over, and return what was ended; see :class:`~txnformat.protocol.expiry.Watch`.
+        """End all open transactions whose time is over, and return what was ended; see
+        :class:`~txnformat.protocol.expiry.Watch`.
 
         Requests: those of a refresh, and 1 entry for every 100 transactions.
         """
@@ -503,7 +517,8 @@ class Committer:
         return ended
 
     def expire(self) -> list[Expire]:
-        """Forget what was idle for long, and return what was forgotten; see :mod:`txnformat.core.lifecycle.idle`.
+        """Forget what was idle for long, and return what was forgotten; see
+        :mod:`txnformat.core.lifecycle.idle`.
 
         Requests: 1 entry for every 1,000 transactional ids, producers and blocks; none when nothing is idle.
         """
@@ -531,7 +546,8 @@ class Committer:
             done += [op for op in result.operations if isinstance(op, Expire)]
 
     def close(self) -> None:
-        """Wait for background work (a snapshot, segment or bundle that is being written), for two minutes at most.
+        """Wait for background work (a snapshot, segment or bundle that is being written), for two minutes at
+        most.
 
         Interrupted, it need not be called again.
         """

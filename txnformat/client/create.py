@@ -50,7 +50,8 @@ def check_max_timeout(longest_ms: int) -> None:
     """Raise InvalidInputError unless a log can allow its producers this timeout."""
     if type(longest_ms) is not int or not 1 <= longest_ms <= DEFERRED_TIMEOUT_MS_MAX:
         raise InvalidInputError(
-            f"max_transaction_timeout_ms is {repr_of(longest_ms)}, not a whole number from 1 to {DEFERRED_TIMEOUT_MS_MAX}",
+            f"max_transaction_timeout_ms is {repr_of(longest_ms)}, not a whole number from 1 to "
+            f"{DEFERRED_TIMEOUT_MS_MAX}",
             kind="invalid-transaction-timeout",
             hint="give milliseconds; 900000, a quarter of an hour, by default",
         )

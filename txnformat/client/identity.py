@@ -16,7 +16,8 @@ __all__ = ["check_still_there", "explaining"]
 
 
 def check_still_there(committer: Committer) -> None:
-    """Raise NotFoundError of kind ``log-gone`` or ConflictError of kind ``log-replaced`` if the log is not there any more.
+    """Raise NotFoundError of kind ``log-gone`` or ConflictError of kind ``log-replaced`` if the log is not
+    there any more.
 
     Requests: 1 GET.
     """
@@ -25,7 +26,9 @@ def check_still_there(committer: Committer) -> None:
 
 @contextmanager
 def explaining(committer: Committer) -> Iterator[None]:
-    """Raise the error of a log that is gone or replaced in place of its consequences, such as a broken chain."""
+    """Raise the error of a log that is gone or replaced in place of its consequences, such as a broken
+    chain.
+    """
     try:
         yield
     except TxnLogError:

@@ -1,4 +1,6 @@
-"""Arrow arrays and scalars as values of rows: checked before any look at them, since Arrow ends the process over unsound ones."""
+"""Arrow arrays and scalars as values of rows: checked before any look at them, since Arrow ends the process
+over unsound ones.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ _ARROW = (pa.Array, pa.ChunkedArray, pa.Scalar)
 
 
 def is_arrow(kind: type) -> bool:
-    """Return whether values of a class are Arrow data that rows may hold; asks nothing of the class itself."""
+    """Return whether values of a class are Arrow data that rows may hold; asks nothing of the class
+    itself.
+    """
     return issubclass(kind, _ARROW)
 
 
@@ -50,7 +54,9 @@ def without_arrow(value: Any) -> Any:
 
 
 def _of_pandas(value: Any) -> Any:
-    """Return the Arrow data behind a series or an array of pandas, which shares its memory; others as they are."""
+    """Return the Arrow data behind a series or an array of pandas, which shares its memory; others as they
+    are.
+    """
     is_arrow_backed = type(getattr(value, "dtype", None)).__name__ in ("ArrowDtype", "StringDtype")
     return pa.array(value) if is_arrow_backed and hasattr(value, "__len__") else value
 

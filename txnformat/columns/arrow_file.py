@@ -1,4 +1,5 @@
-"""Metadata objects that are Arrow IPC files of one record batch: written the same way everywhere, and checked when read.
+"""Metadata objects that are Arrow IPC files of one record batch: written the same way everywhere, and checked
+when read.
 
 Pure.
 """
@@ -19,7 +20,9 @@ __all__ = ["decode_arrow_file", "encode_arrow_file", "rows_of"]
 
 
 def encode_arrow_file(batch: pa.RecordBatch) -> bytes:
-    """Return the bytes of a file compressed with zstd: the same for the same batch and versions of the libraries."""
+    """Return the bytes of a file compressed with zstd: the same for the same batch and versions of the
+    libraries.
+    """
     sink = pa.BufferOutputStream()
     # One thread: the bytes must not depend on how many cores there are.
     options = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)

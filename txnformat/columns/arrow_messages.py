@@ -159,7 +159,8 @@ def decoded_bytes_max(stored: int) -> int:
 
 
 def check_stream(data: memoryview, schema: pa.Schema, stored: int, others: int = 0) -> tuple[int, int]:
-    """Return where the record batch of an Arrow IPC stream begins, and what it declares to be when decompressed, bytes.
+    """Return where the record batch of an Arrow IPC stream begins, and what it declares to be when
+    decompressed, bytes.
 
     ``data``: of bytes: the stream of ``schema`` and one record batch. Nothing is decompressed. ``stored``:
     bytes of the object that it is a part of. ``others``: bytes that its other parts declare: they count, too.
@@ -207,7 +208,8 @@ def _blocks(footer: _Table, index: int, count_max: int) -> list[tuple[int, int, 
 
 
 def _known_fields(found: _Table | None, schema: pa.Schema) -> Sequence[_Field]:
-    """Return the fields of a schema that is ``schema``: as :func:`_fields`, which takes a millisecond, or as that did for the same bytes before.
+    """Return the fields of a schema that is ``schema``: as :func:`_fields`, which takes a millisecond, or as
+    that did for the same bytes before.
 
     Writers put a schema behind what refers to it, and what differs from file to file before it: so the bytes
     from it on are the same in most files.

@@ -1,4 +1,6 @@
-"""An upper bound of the size of Arrow tables, computed in a fraction of the time that ``Table.nbytes`` takes where the columns are flat."""
+"""An upper bound of the size of Arrow tables, computed in a fraction of the time that ``Table.nbytes`` takes
+where the columns are flat.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ _PLACES = {4: struct.Struct("=i").unpack_from, 8: struct.Struct("=q").unpack_fro
 
 
 class OfSchema(Generic[T]):
-    """Results of a function of a schema, kept by the schema's identity: a topic's schema is one object for all of its commits."""
+    """Results of a function of a schema, kept by the schema's identity: a topic's schema is one object for
+    all of its commits.
+    """
 
     def __init__(self, function: Callable[[pa.Schema], T]) -> None:
         self._function = function

@@ -158,7 +158,9 @@ def canonical_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def _type_count(schema: pa.Schema) -> int:
-    """Return how many columns and fields of structs a schema has; counts no further than one above the most."""
+    """Return how many columns and fields of structs a schema has; counts no further than one above the
+    most.
+    """
     count = 0
     types = list(schema.types)
     while types and count <= COLUMNS_MAX:
@@ -180,7 +182,8 @@ def check_readable(schema: pa.Schema) -> None:
     Raises InvalidInputError: kind ``unsupported-schema``: every column that is nested too deep.
     """
     problems = [
-        f"column {field.name!r:.300} is nested too deep for Parquet: {levels} levels of at most {PARQUET_LEVELS_MAX}, "
+        f"column {field.name!r:.300} is nested too deep for Parquet: {levels} levels of at most "
+        f"{PARQUET_LEVELS_MAX}, "
         "where a list or a map counts 2, a struct 1 and a value 1; use a flatter type"
         for field in schema
         if (levels := _parquet_levels(field.type)) > PARQUET_LEVELS_MAX
@@ -281,7 +284,8 @@ def _check_names(names: Sequence[str], path: str, problems: list[str], *, top: b
             problems.append(f"column {shown} appears twice")
         elif folded in seen:
             problems.append(
-                f"column {shown} clashes with {_shown(path, seen[folded])}: Spark does not distinguish upper and lower case"
+                f"column {shown} clashes with {_shown(path, seen[folded])}: Spark does not distinguish "
+                f"upper and lower case"
             )
         seen.setdefault(folded, name)
         if top and folded in RESERVED_COLUMNS:
@@ -313,7 +317,9 @@ def _type_to_json(type_: pa.DataType) -> Any:
 
 
 def text_of_type(type_: pa.DataType) -> str:
-    """Return a type as people write it: ``decimal(10,2)``, ``list<string>``, ``struct<x:float64>``; ``txnlog create-topic --column`` takes it."""
+    """Return a type as people write it: ``decimal(10,2)``, ``list<string>``, ``struct<x:float64>``;
+    ``txnlog create-topic --column`` takes it.
+    """
     return _text_of(_type_to_json(type_))
 
 
@@ -357,7 +363,9 @@ def fields_from_json(fields: object) -> pa.Schema:
 
 
 def json_field_count(fields: object) -> int:
-    """Return how many fields the JSON of a schema has at most, with those of structs; counts no further than one above the most."""
+    """Return how many fields the JSON of a schema has at most, with those of structs; counts no further than
+    one above the most.
+    """
     count = 0
     found = [fields]
     while found and count <= COLUMNS_MAX:

@@ -261,7 +261,9 @@ def _from_rows(rows: Sequence[Any], schema: pa.Schema, optional: frozenset[str])
 
 
 def _taken(rows: Sequence[Any]) -> Sequence[Any]:
-    """Return rows in a list of dicts: other classes may tell another length, or other columns when asked again."""
+    """Return rows in a list of dicts: other classes may tell another length, or other columns when asked
+    again.
+    """
     if type(rows) is list and set(map(type, rows)) == {dict}:
         return rows
     try:

@@ -91,7 +91,9 @@ def far_times(table: pa.Table, schema: pa.Schema) -> Iterator[FarTime]:
 
 
 def has_near_times(table: pa.Table, schema: pa.Schema) -> bool:
-    """Return whether Python has all times of a table, in one quick look; False may be a false alarm, as :func:`far_times` tells."""
+    """Return whether Python has all times of a table, in one quick look; False may be a false alarm, as
+    :func:`far_times` tells.
+    """
     for number, type_, bounds in _timed_columns(schema):
         for chunk in table.column(number).chunks:
             if len(chunk) == 1 and bounds is not None:  # sends of single records pay for nothing else
@@ -116,7 +118,9 @@ def far_columns(batch: pa.RecordBatch) -> list[int]:
 
 
 def shown_far(array: Any) -> Any:
-    """Return a column of times as text: those that Python has as Arrow writes them, the others as ISO 8601."""
+    """Return a column of times as text: those that Python has as Arrow writes them, the others as ISO
+    8601.
+    """
     far = _far_mask(array, array.type)
     near = pc.if_else(far, pa.scalar(None, array.type), array).cast(pa.string())
     texts = pa.array(
@@ -162,7 +166,9 @@ def _holds_times(type_: pa.DataType) -> bool:
 
 
 def _is_near(array: Any, type_: pa.DataType) -> bool:
-    """Return whether Python has all values; False may be a false alarm: what lies behind a null, or outside of a slice."""
+    """Return whether Python has all values; False may be a false alarm: what lies behind a null, or outside
+    of a slice.
+    """
     if not len(array):
         return True
     bounds = _BOUNDS.get(type_.id)

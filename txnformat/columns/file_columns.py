@@ -69,7 +69,9 @@ class FileColumns:
         return self.stored.field(self.names[name]).type
 
     def has_own_names(self, names: Iterable[str]) -> bool:
-        """Return whether a program that looks for these columns by their names finds each of them in the file, and nothing for one that is not there; it may or may not tell letter cases apart."""
+        """Return whether a program that looks for these columns by their names finds each of them in the
+        file, and nothing for one that is not there; it may or may not tell letter cases apart.
+        """
         taken = {name.casefold() for name in self.stored.names}
         return all(
             self.names[name] == name if self.has(name) else name.casefold() not in taken for name in names

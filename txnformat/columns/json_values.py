@@ -59,11 +59,13 @@ def has_decimal(type_: pa.DataType) -> bool:
     return any_type(type_, pt.is_decimal)
 
 
-# --- JSON -> column --------------------------------------------------------------------------------------------------
+# --- JSON -> column -----------------------------------------------------------------------------------------
 
 
 def decoder(type_: pa.DataType, binary: Binary) -> Convert:
-    """Return what makes a column's value of a JSON value; it raises ValueError about one that does not fit."""
+    """Return what makes a column's value of a JSON value; it raises ValueError about one that does not
+    fit.
+    """
     convert = _nested_decoder(type_, binary) if pt.is_nested(type_) else _scalar_decoder(type_, binary)
     return lambda value: None if value is None else convert(value)
 
@@ -110,7 +112,9 @@ def _unfit(value: Any, type_: pa.DataType, why: str = "") -> ValueError:
 
 
 def shown(value: Any) -> str:
-    """Return a JSON value for a message: as JSON, whatever Python holds it in; a text that is no part of another value in single quotes."""
+    """Return a JSON value for a message: as JSON, whatever Python holds it in; a text that is no part of
+    another value in single quotes.
+    """
     if isinstance(value, str):
         return repr(value)
     try:
@@ -234,11 +238,13 @@ def _struct(value: Any, fields: dict[str, Convert], type_: pa.DataType) -> dict[
     return {name: convert(members.get(name)) for name, convert in fields.items()}
 
 
-# --- column -> JSON --------------------------------------------------------------------------------------------------
+# --- column -> JSON -----------------------------------------------------------------------------------------
 
 
 def encoder(type_: pa.DataType, binary: Binary) -> Convert:
-    """Return what makes JSON of ``to_pylist`` values; ValueError: bytes that are not UTF-8 (``Binary.UTF8``)."""
+    """Return what makes JSON of ``to_pylist`` values; ValueError: bytes that are not UTF-8
+    (``Binary.UTF8``).
+    """
     convert = _encoder(type_, binary)
     return lambda value: None if value is None else convert(value)
 

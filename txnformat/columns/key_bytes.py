@@ -1,20 +1,20 @@
-"""The bytes of a record's key, from which its partition is hashed, and by which compaction knows the records of one key.
+"""The bytes of a record's key, from which its partition is hashed, and by which compaction knows the records
+of one key.
 
 They are a function of the topic's key columns, whose number,
 order and types never change. One key column is encoded as Kafka's serializers do, big-endian:
 
-=====================================  ==============================================================================
-type of the column                     bytes
-=====================================  ==============================================================================
-string, binary, fixed-size binary      UTF-8; as they are
-int8 … int64, uint8 … uint64           of the type's own width, two's complement
-bool                                   one byte, 0 or 1
-float16, float32, float64              IEEE 754 bits, every NaN as the quiet one with no sign; -0.0 and 0.0 differ
-date32, date64, time, timestamp,       the stored integer (in the unit that the column's type names), 4 or 8 bytes
-duration
-decimal                                unscaled value, two's complement, of the type's storage width
-dictionary                             as its value type
-=====================================  ==============================================================================
+=====================================
+============================================================================== type of the column
+bytes =====================================
+============================================================================== string, binary, fixed-size
+binary      UTF-8; as they are int8 … int64, uint8 … uint64           of the type's own width, two's
+complement bool                                   one byte, 0 or 1 float16, float32, float64              IEEE
+754 bits, every NaN as the quiet one with no sign; -0.0 and 0.0 differ date32, date64, time, timestamp,
+the stored integer (in the unit that the column's type names), 4 or 8 bytes duration decimal
+unscaled value, two's complement, of the type's storage width dictionary                             as its
+value type =====================================
+==============================================================================
 
 Several key columns are their encodings one after another, each behind its length as a big-endian int32; -1
 and no bytes for a null (Kafka's protocol type NULLABLE_BYTES). A null in a single key column is no key at

@@ -1,4 +1,5 @@
-"""The number of rows of a set, and a hash of them that depends neither on their order nor on how they were cut.
+"""The number of rows of a set, and a hash of them that depends neither on their order nor on how they were
+cut.
 
 The hash of several sets is the sum of theirs: tasks compute it apart, and a driver adds it up. It is of
 values, not of how Arrow holds them: integers, floats and decimals of any width, texts and lists with offsets
@@ -259,7 +260,9 @@ def _of_words(words: Words, valid: npt.NDArray[np.bool_] | None) -> _Values:
 
 
 def _of_bytes(column: Any, valid: npt.NDArray[np.bool_] | None) -> _Values:
-    """Return the values of texts and binaries: their words of 8 bytes are their parts, and the first word has the length."""
+    """Return the values of texts and binaries: their words of 8 bytes are their parts, and the first word has
+    the length.
+    """
     if len(column) == 0:
         return _Values(np.zeros(0, np.uint64), None, valid)
     if pt.is_string_view(column.type):
@@ -293,7 +296,9 @@ def _of_texts(
     lengths: npt.NDArray[np.int64],
     before: int = 0,
 ) -> tuple[Words, Words]:
-    """Return the sums over the words of texts that lie in ``data``; ``before`` are words of each that came before."""
+    """Return the sums over the words of texts that lie in ``data``; ``before`` are words of each that came
+    before.
+    """
     # The last word of a text is read whole, and cut afterwards.
     held = np.zeros(len(data) + 8, np.uint8)
     held[: len(data)] = data
@@ -312,7 +317,9 @@ def _of_texts(
 
 
 def _in_rounds(word_at: Words, begins: Positions, lengths: Positions, before: int) -> tuple[Words, Words]:
-    """Return what :func:`_of_texts` does: the first word of all texts, then the second, …; quicker where they are about as long."""
+    """Return what :func:`_of_texts` does: the first word of all texts, then the second, …; quicker where they
+    are about as long.
+    """
     first, second = np.zeros(len(lengths), np.uint64), np.zeros(len(lengths), np.uint64)
     shortest = int(lengths.min())
     for start in range(0, int(lengths.max()), 8):

@@ -30,7 +30,9 @@ _INTEGER_DIGITS = {8: 10, 16: 10, 32: 10, 64: 20}
 
 
 def is_wider(new: pa.DataType, old: pa.DataType) -> bool:
-    """Return whether a topic's column of type ``old`` may get ``new``: another type of the same kind, that holds each of its values exactly."""
+    """Return whether a topic's column of type ``old`` may get ``new``: another type of the same kind, that
+    holds each of its values exactly.
+    """
     if new.equals(old):
         return False
     if pt.is_signed_integer(old) and pt.is_signed_integer(new):
@@ -43,7 +45,9 @@ def is_wider(new: pa.DataType, old: pa.DataType) -> bool:
 
 
 def is_wider_in_delta(new: pa.DataType, old: pa.DataType) -> bool:
-    """Return whether a column of a Delta table with the feature ``typeWidening`` may change from ``old`` to ``new``."""
+    """Return whether a column of a Delta table with the feature ``typeWidening`` may change from ``old`` to
+    ``new``.
+    """
     if is_wider(new, old):
         return True
     if pt.is_signed_integer(old):
@@ -54,7 +58,9 @@ def is_wider_in_delta(new: pa.DataType, old: pa.DataType) -> bool:
 
 
 def is_wider_in_iceberg(new: pa.DataType, old: pa.DataType) -> bool:
-    """Return whether a column of an Iceberg table may change from ``old`` to ``new``: integers of up to 32 bits are one type there, which is no change."""
+    """Return whether a column of an Iceberg table may change from ``old`` to ``new``: integers of up to 32
+    bits are one type there, which is no change.
+    """
     if pt.is_decimal128(new):
         return is_wider(new, old) and bool(new.scale == old.scale)
     return is_wider(new, old) and bool(new.bit_width == 64)

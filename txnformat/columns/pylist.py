@@ -58,7 +58,8 @@ def _invalid(data: pa.RecordBatch | pa.Table, error: UnicodeDecodeError) -> Corr
     return CorruptDataError(
         "a text column holds bytes that are not UTF-8",
         kind="invalid-text",
-        hint='take the records as Arrow data and read the column as bytes, with cast("binary"); verify(deep=True) names every such row',
+        hint='take the records as Arrow data and read the column as bytes, with cast("binary"); '
+        "verify(deep=True) names every such row",
         **where,
         expected="UTF-8",
         got=str(error if bad is None or bad.value is None else repr(bad.value)[:80]),

@@ -118,7 +118,8 @@ def _checked_leaves(values: list[Any], type_: pa.DataType) -> tuple[list[Any], l
 
 
 def is_exact_decimal(value: decimal.Decimal, precision: int, scale: int) -> bool:
-    """Return whether a decimal type holds a value of at most 76 digits; told by its shape, without arithmetic.
+    """Return whether a decimal type holds a value of at most 76 digits; told by its shape, without
+    arithmetic.
 
     Zero fits always.
     """
@@ -133,7 +134,9 @@ def is_exact_decimal(value: decimal.Decimal, precision: int, scale: int) -> bool
 
 
 def is_far_decimal(value: decimal.Decimal) -> bool:
-    """Return whether a decimal is none that Arrow may see: no number, too many digits, or an exponent far off."""
+    """Return whether a decimal is none that Arrow may see: no number, too many digits, or an exponent far
+    off.
+    """
     _, digits, exponent = decimal.Decimal.as_tuple(value)
     return (
         not isinstance(exponent, int)
@@ -143,7 +146,9 @@ def is_far_decimal(value: decimal.Decimal) -> bool:
 
 
 def uninferable(values: Iterable[Any]) -> str | None:
-    """Return what in a column of objects Arrow must not be asked to find the type of; None when there is nothing."""
+    """Return what in a column of objects Arrow must not be asked to find the type of; None when there is
+    nothing.
+    """
     kinds = set(map(type, values))
     if kinds <= _INFERABLE:
         return None
@@ -195,14 +200,22 @@ def _unfit_class(value: Any) -> str | None:
     if (isinstance(value, dict) and kind not in _DICTS) or (
         isinstance(value, set | frozenset) and kind not in _SETS
     ):
-        return f"a value of the class {type_name(value)}, which Arrow may iterate without end; pass a dict or a set"
+        return (
+            f"a value of the class {type_name(value)}, which Arrow may iterate without end; pass a "
+            f"dict or a set"
+        )
     if _has_own_length(kind):
-        return f"a value of the class {type_name(value)}, whose length Arrow takes for that of a list; pass a list"
+        return (
+            f"a value of the class {type_name(value)}, whose length Arrow takes for that of a list; "
+            f"pass a list"
+        )
     return None
 
 
 def _has_own_length(kind: type) -> bool:
-    """Return whether a class is a list or a tuple with a length of its own, whatever its metaclass tells: Arrow reads so many elements."""
+    """Return whether a class is a list or a tuple with a length of its own, whatever its metaclass tells:
+    Arrow reads so many elements.
+    """
     if kind in _SEQUENCES or not issubclass(kind, _SEQUENCES):
         return False
     for base in type.__dict__["__mro__"].__get__(kind):
@@ -229,12 +242,17 @@ def _unfit_array(value: np.ndarray[Any, Any]) -> str | None:
     if 0 in value.strides and value.size > 1:
         return REPEATED
     if np.ma.is_masked(value):
-        return "an array with masked elements, whose values would be stored; pass a list with None in their places"
+        return (
+            "an array with masked elements, whose values would be stored; pass a list with None in "
+            "their places"
+        )
     return None
 
 
 def _has_no_unit(dtype: np.dtype[Any]) -> bool:
-    """Return whether times of a dtype have no unit: beside arrays of two dimensions Arrow crashes over them."""
+    """Return whether times of a dtype have no unit: beside arrays of two dimensions Arrow crashes over
+    them.
+    """
     return dtype.kind in "mM" and np.datetime_data(dtype)[0] == "generic"
 
 
@@ -262,7 +280,9 @@ def _inexact(value: Any) -> str | None:
 
 
 def _parts(value: Any) -> Iterable[Any] | None:
-    """Return what is inside a value as Arrow sees it, whatever a derived class tells; None when Arrow looks for nothing there."""
+    """Return what is inside a value as Arrow sees it, whatever a derived class tells; None when Arrow looks
+    for nothing there.
+    """
     kinds: tuple[Any, ...] = (list, tuple, set, frozenset)
     for kind in kinds:
         if isinstance(value, kind):
@@ -308,7 +328,9 @@ def _without_arrow(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return a number, a text or a time in its plain class, as it is and not as a derived class tells; others unchanged."""
+    """Return a number, a text or a time in its plain class, as it is and not as a derived class tells; others
+    unchanged.
+    """
     kind = type(value)
     if kind in _PLAIN or issubclass(kind, np.datetime64 | np.timedelta64):
         return value
@@ -372,7 +394,9 @@ _PLAIN: dict[type, Any] = {
 
 
 def _instant(value: datetime.datetime) -> datetime.datetime:
-    """Return a time that Arrow keeps: its instant is in the years 1 to 9999, and its zone is one of Python's own."""
+    """Return a time that Arrow keeps: its instant is in the years 1 to 9999, and its zone is one of Python's
+    own.
+    """
     zone = value.tzinfo
     if zone is None or zone is datetime.UTC:
         return value

@@ -1,4 +1,5 @@
-"""Arrow data checked against its types: buffers that came from elsewhere may point anywhere, and readers of them crash.
+"""Arrow data checked against its types: buffers that came from elsewhere may point anywhere, and readers of
+them crash.
 
 Text is another module's (:mod:`txnformat.columns.text`): here only the places of its bytes are looked at.
 """
@@ -53,7 +54,8 @@ def unsound_columns(data: Any) -> Iterator[tuple[str, str]]:
 
 
 def is_plain_and_sound(table: pa.Table, schema: pa.Schema) -> bool:
-    """Return whether a table has nothing but numbers, times and strings, and is sound, all of its texts UTF-8: in one quick look.
+    """Return whether a table has nothing but numbers, times and strings, and is sound, all of its texts
+    UTF-8: in one quick look.
 
     False may be a false alarm: :func:`unsound_columns` and :func:`~txnformat.columns.text.bad_texts` find
     what it is, if anything.
@@ -73,7 +75,9 @@ def is_plain_and_sound(table: pa.Table, schema: pa.Schema) -> bool:
 
 
 def _texts(schema: pa.Schema) -> tuple[tuple[int, pa.DataType], ...] | None:
-    """Return number and type of each column of strings; None with columns of other types that must be looked at."""
+    """Return number and type of each column of strings; None with columns of other types that must be looked
+    at.
+    """
     if not {type_.id for type_ in schema.types} <= _FIXED | _TEXTS:
         return None
     return tuple((number, type_) for number, type_ in enumerate(schema.types) if type_.id in _TEXTS)

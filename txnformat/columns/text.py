@@ -55,7 +55,9 @@ def bad_texts(data: Any) -> Iterator[BadText]:
 
 
 def without_hidden_texts(data: pa.Table) -> pa.Table:
-    """Return a table that has no bad texts, without those that lie in nested values which are null: Arrow's checks see them, no reader does."""
+    """Return a table that has no bad texts, without those that lie in nested values which are null: Arrow's
+    checks see them, no reader does.
+    """
     for number, type_ in enumerate(data.schema.types):
         if not type_.num_fields or not _holds_text(type_):
             continue
@@ -98,7 +100,9 @@ def _is_flat(type_: pa.DataType) -> bool:
 
 
 def _is_sound(array: Any, type_: pa.DataType) -> bool:
-    """Return whether an array is sound; False may be a false alarm: what lies outside of a slice, or no text at all."""
+    """Return whether an array is sound; False may be a false alarm: what lies outside of a slice, or no text
+    at all.
+    """
     if not len(array):
         return True
     if _is_flat(type_):
@@ -113,7 +117,8 @@ def _is_sound(array: Any, type_: pa.DataType) -> bool:
 
 
 def is_sound_text(array: Any, type_: pa.DataType) -> bool:
-    """Return whether a column of strings that Arrow's quick validation has passed is sound: no value ends before it begins, each is UTF-8.
+    """Return whether a column of strings that Arrow's quick validation has passed is sound: no value ends
+    before it begins, each is UTF-8.
 
     Its places are looked at once. False may be a false alarm: :func:`bad_texts` and
     :mod:`txnformat.columns.sound` tell what it is.
@@ -134,7 +139,9 @@ def _bounds(array: Any, offsets: Any, type_: pa.DataType) -> npt.NDArray[Any]:
 
 
 def _is_sound_together(bounds: npt.NDArray[Any], data: Any) -> bool:
-    """Return whether all bytes together are UTF-8 and no value begins inside a character; quick, but nulls may hide bytes."""
+    """Return whether all bytes together are UTF-8 and no value begins inside a character; quick, but nulls
+    may hide bytes.
+    """
     start, end = int(bounds[0]), int(bounds[-1])
     if start == end:
         return True

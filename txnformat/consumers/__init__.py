@@ -1,4 +1,5 @@
-"""Consumers of topics: :class:`~txnformat.consumers.consumer.Consumer` and :class:`~txnformat.consumers.subscription.Subscription`.
+"""Consumers of topics: :class:`~txnformat.consumers.consumer.Consumer` and
+:class:`~txnformat.consumers.subscription.Subscription`.
 
 ``membership`` is a consumer's place in its group, ``positions`` and ``placing`` say where it stands,
 ``reading`` and ``fetching`` fetch ahead, ``handing`` gives records to a caller that may be interrupted,

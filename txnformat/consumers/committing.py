@@ -19,7 +19,9 @@ __all__ = ["Committing", "nothing_to_read"]
 
 
 class Committing(Placing):
-    """Committing and fetching positions of a :class:`~txnformat.consumers.consumer.Consumer`, which all users see it as."""
+    """Committing and fetching positions of a :class:`~txnformat.consumers.consumer.Consumer`, which all users
+    see it as.
+    """
 
     settings: ConsumerSettings
     _reading: Reading
@@ -33,7 +35,8 @@ class Committing(Placing):
         return self._member().metadata
 
     def committed(self, topic: str, partition: int) -> int | None:
-        """Return the offset that the group has committed, once it is not pending in a transaction; None: none.
+        """Return the offset that the group has committed, once it is not pending in a transaction; None:
+        none.
 
         Requests: a look, and more while it is pending.
 
@@ -94,7 +97,8 @@ class Committing(Placing):
         self._ask("commit", body)
 
     def seek_to_committed(self) -> None:
-        """Go back to where the group has committed, in all that is read: after a transaction that was aborted.
+        """Go back to where the group has committed, in all that is read: after a transaction that was
+        aborted.
 
         Where nothing is committed, a partition is begun anew as ``auto_offset_reset`` says; one that its
         topic got later from its beginning.
@@ -113,7 +117,8 @@ class Committing(Placing):
         self._change("seek_to_committed", body)
 
     def group_offsets(self, log_id: str) -> GroupOffsets:
-        """Return the positions that have changed, for a producer's transaction; compared with those last committed.
+        """Return the positions that have changed, for a producer's transaction; compared with those last
+        committed.
 
         ``txn.send_offsets(consumer)`` calls it.
 
@@ -144,7 +149,7 @@ class Committing(Placing):
         """Take note that a transaction has committed positions. A producer calls it."""
         self._member().note(offsets)
 
-    # --- how they are done -------------------------------------------------------------------------------------------
+    # --- how they are done ----------------------------------------------------------------------------------
 
     def _now(self) -> Instant:
         return self._log.committer.clock.now()
@@ -167,7 +172,9 @@ class Committing(Placing):
             return list(named_partitions(self._log.refresh(), checked).values())
 
     def _commit_changed(self) -> None:
-        """Commit positions without being told, if that is wanted, any has changed, and no newer consumer has taken over."""
+        """Commit positions without being told, if that is wanted, any has changed, and no newer consumer has
+        taken over.
+        """
         group = self._group
         if group is None or not self.settings.enable_auto_commit:
             return
@@ -181,7 +188,9 @@ class Committing(Placing):
             self._commit_there(group)  # the log knows by now which topics were deleted
 
     def _commit_there(self, group: Membership) -> None:
-        """Commit the positions that have changed, but for those in topics that were deleted: reads tell of these."""
+        """Commit the positions that have changed, but for those in topics that were deleted: reads tell of
+        these.
+        """
         positions, topics = self._reading.positions(), self._log.state.topics
         changed = group.changed({key: one for key, one in positions.items() if key.topic_id in topics})
         if changed:

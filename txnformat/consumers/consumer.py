@@ -150,7 +150,7 @@ class Consumer(Committing):
             hint="make a consumer in the process that reads; give it the path of the log",
         )
 
-    # --- what is read ------------------------------------------------------------------------------------------------
+    # --- what is read ---------------------------------------------------------------------------------------
 
     def assign(self, topic_partitions: Iterable[Names]) -> None:
         """Read exactly these partitions. Requests: two looks, one without a group.
@@ -302,7 +302,7 @@ class Consumer(Committing):
         while (batch := self.poll(0, max_records)) is not None:
             yield batch
 
-    # --- closing -----------------------------------------------------------------------------------------------------
+    # --- closing --------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Leave the group and let go of everything.
@@ -350,7 +350,7 @@ class Consumer(Committing):
         # consumer.
         self._close(commits=error is None)
 
-    # --- how they are done -------------------------------------------------------------------------------------------
+    # --- how they are done ----------------------------------------------------------------------------------
 
     def _begin(self, topics: frozenset[str], wanted: list[TopicPartition]) -> None:
         """Read exactly these, those that are new from where the group has committed."""

@@ -129,7 +129,9 @@ class Delivery:
         return batch if wanted.all() else batch.filter(pa.array(wanted))
 
     def acknowledged(self, number: int, ranges: Ranges) -> None:
-        """Take note of what is acknowledged: should it be free when the log is next looked at, it is handed out again."""
+        """Take note of what is acknowledged: should it be free when the log is next looked at, it is handed
+        out again.
+        """
         known = self.partition(number)
         known.taken, known.seen = known.taken | ranges, None
 

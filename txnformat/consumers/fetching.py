@@ -87,7 +87,9 @@ class Assigned:
         self.drop()
 
     def go_on(self, offset: int) -> None:
-        """Go on from an offset; one that is a little further is reached by what is open, which is not read anew."""
+        """Go on from an offset; one that is a little further is reached by what is open, which is not read
+        anew.
+        """
         read, position = self.read, self.position
         if position is None or read is None or read.offset != position:
             if offset != position:
@@ -98,7 +100,9 @@ class Assigned:
             self.seek(offset)
 
     def may_have_more(self, state: LogState) -> bool:
-        """Return whether there may be something to hand out: asked of every partition at every poll, it is quick."""
+        """Return whether there may be something to hand out: asked of every partition at every poll, it is
+        quick.
+        """
         return not self.is_paused and self.drained is not state.partitions.get(self.key)
 
     def drop(self) -> None:
@@ -177,14 +181,18 @@ class Read:
         return taken
 
     def go_on(self, rows: int, offset: int) -> None:
-        """Pass over the next records, which are fewer than ``rest`` has; ``offset`` is the position behind them."""
+        """Pass over the next records, which are fewer than ``rest`` has; ``offset`` is the position behind
+        them.
+        """
         assert self.rest is not None
         self.rest = self.rest.slice(rows)
         self._left -= rows
         self.offset = offset
 
     def skip(self, offset: int) -> bool:
-        """Pass over what lies below an offset; False, if that is not in the chunk that is begun: then the read is of no use."""
+        """Pass over what lies below an offset; False, if that is not in the chunk that is begun: then the
+        read is of no use.
+        """
         try:
             while self._chunk is not None:
                 if self.rest is None:
@@ -359,7 +367,9 @@ class Fetcher:
         )
 
     def _fetch_ahead(self, state: LogState, assigned: Turns) -> None:
-        """Fetch small files of the partitions whose turn is next together: one after the other each would wait for a request."""
+        """Fetch small files of the partitions whose turn is next together: one after the other each would
+        wait for a request.
+        """
         if self._sidecars.store.reads_in_flight == 1:
             return
         wanted: dict[str, FileRecord] = {}
@@ -428,7 +438,8 @@ class Fetcher:
         return not filling.is_blocked
 
     def _open(self, key: TopicPartition, start: int | None, state: LogState) -> Read | None:
-        """Plan the next sealed segment of a partition, or all that is not sealed; None when there is nothing yet.
+        """Plan the next sealed segment of a partition, or all that is not sealed; None when there is nothing
+        yet.
 
         Requests: 1 GET for a segment, and for each batch table, that is not kept.
         """
@@ -466,7 +477,9 @@ class _Filling:
         return not self.room or self._size >= BATCH_BYTES_MAX
 
     def is_of(self, read: Read) -> bool:
-        """Return whether the records of a read have the columns of the batch; others may have the same names."""
+        """Return whether the records of a read have the columns of the batch; others may have the same
+        names.
+        """
         return read.asked.equals(self.schema) and read.places == self._places
 
     def add(self, one: Assigned, records: pa.RecordBatch, read: Read) -> None:

@@ -82,7 +82,8 @@ def group_offsets(
             raise InvalidInputError(
                 f"{name} is {repr_of(given, 80)}, not a mapping",
                 kind="invalid-offsets",
-                hint='give the next offset to read, as in {("orders", 0): 7}; positions are texts: {"file": "line 9"}',
+                hint='give the next offset to read, as in {("orders", 0): 7}; positions are texts: '
+                '{"file": "line 9"}',
             )
     wanted, compared = dict(offsets or {}), dict(expected or {})
     foreign, compared_foreign = dict(positions or {}), dict(expected_positions or {})
@@ -153,7 +154,8 @@ def _problems(key: object, offset: object, expected: object) -> list[str]:
         problems.append(f"the offset of {repr_of(key)} is {repr_of(value, 80)}, not a number from 0 on")
     if expected is not None and (type(expected) is not int or expected < NO_OFFSET):
         problems.append(
-            f"the expected offset of {repr_of(key)} is {repr_of(expected, 80)}, not a number from 0 on, or None"
+            f"the expected offset of {repr_of(key)} is {repr_of(expected, 80)}, not a number from 0 on, "
+            f"or None"
         )
     return problems
 

@@ -52,7 +52,9 @@ MISSED_MAX = 3
 
 
 def check_look_interval(value: object) -> None:
-    """Raise InvalidInputError (kind ``invalid-settings``) unless ``value`` is a whole number within LOOK_INTERVAL_BOUNDS."""
+    """Raise InvalidInputError (kind ``invalid-settings``) unless ``value`` is a whole number within
+    LOOK_INTERVAL_BOUNDS.
+    """
     least, most = LOOK_INTERVAL_BOUNDS
     if type(value) is not int or not least <= value <= most:
         raise InvalidInputError(
@@ -99,7 +101,9 @@ class Looks:
         self._growing_ms = min(max(CLOSE_MS, 2 * self._growing_ms), self._longest_ms)
 
     def wait_ms(self, now_ms: int) -> int:
-        """Return how long to wait before the next look, ms, after a look that found nothing: at least 1, at most the interval."""
+        """Return how long to wait before the next look, ms, after a look that found nothing: at least 1, at
+        most the interval.
+        """
         close_ms = self._until_close_look(now_ms)
         return max(1, self._growing_ms if close_ms is None else min(self._longest_ms, close_ms))
 
@@ -122,7 +126,9 @@ class Looks:
         return min(wait_ms, expected_ms + interval_ms - reach_ms - now_ms)
 
     def _rhythm(self) -> tuple[int, int] | None:
-        """Return the interval of the last commits, and how far from the expected time the next one may come, both ms; None without a rhythm."""
+        """Return the interval of the last commits, and how far from the expected time the next one may come,
+        both ms; None without a rhythm.
+        """
         times = [time for time, _ in self._commits]
         between = [later - earlier for earlier, later in pairwise(times)]
         if len(between) < KNOWN_MIN - 1:

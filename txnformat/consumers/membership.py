@@ -79,7 +79,7 @@ class Membership:
         """Return what a producer needs to commit in the group's name."""
         return GroupMetadata(self._group, self.generation)
 
-    # --- being the member --------------------------------------------------------------------------------------------
+    # --- being the member -----------------------------------------------------------------------------------
 
     def is_member(self) -> bool:
         """Return whether the consumer is the group's member as far as is known. No request."""
@@ -118,10 +118,11 @@ class Membership:
                 logger.warning("group %s was not left: %s", self._group, error)
         self.generation = None
 
-    # --- positions ---------------------------------------------------------------------------------------------------
+    # --- positions ------------------------------------------------------------------------------------------
 
     def fetch(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the committed offsets of partitions that have one, once none of theirs is pending in a transaction.
+        """Return the committed offsets of partitions that have one, once none of theirs is pending in a
+        transaction.
 
         Requests: a look; while something is pending one more with each wait, of up to a second, and what it
         takes to end transactions whose time is over. Raises ConflictError (``offsets-pending``) when it still
@@ -162,7 +163,9 @@ class Membership:
         *,
         compared: bool,
     ) -> GroupOffsets:
-        """Return positions as an intent has them; ``compared``: they replace what was last known as committed, and nothing else."""
+        """Return positions as an intent has them; ``compared``: they replace what was last known as
+        committed, and nothing else.
+        """
         found: list[OffsetCommit] = []
         foreign: list[PositionCommit] = []
         for key in sorted(positions):
@@ -244,7 +247,7 @@ class Membership:
             known[TopicPartition(topic_id, int(partition))] = int(other.position)
         self._known = self._known | known
 
-    # --- how they are done -------------------------------------------------------------------------------------------
+    # --- how they are done ----------------------------------------------------------------------------------
 
     def _settle(self, wanted: GroupOffsets | None, action: JoinAsMember | Write) -> CommitResult:
         """Commit an action, or repeat the intent of the same one whose outcome is unknown.
@@ -284,7 +287,8 @@ class Membership:
         if (number := whole(value)) is not None:
             return number
         raise InvalidInputError(
-            f"the position of group {repr_of(self._group)} in {repr_of(name)} is {repr_of(value, 80)}, not an offset",
+            f"the position of group {repr_of(self._group)} in {repr_of(name)} is {repr_of(value, 80)}, "
+            f"not an offset",
             kind="foreign-position",
             hint="another application commits under this name: choose another group",
         )

@@ -1,4 +1,6 @@
-"""Where a consumer stands, and how it is told to go on from elsewhere: the part of its methods that groups do not touch."""
+"""Where a consumer stands, and how it is told to go on from elsewhere: the part of its methods that groups do
+not touch.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ T = TypeVar("T")
 
 
 class Placing(ABC):
-    """Positions, seeking, lag and pausing of a :class:`~txnformat.consumers.consumer.Consumer`, which all users see it as."""
+    """Positions, seeking, lag and pausing of a :class:`~txnformat.consumers.consumer.Consumer`, which all
+    users see it as.
+    """
 
     _log: TxnLog
 
@@ -112,7 +116,8 @@ class Placing(ABC):
         self._change("seek_to_time", body)
 
     def offsets_for_times(self, times: Mapping[Names, Moment]) -> dict[Names, int | None]:
-        """Return of each partition the first offset whose record is at or after a time; None where there is none.
+        """Return of each partition the first offset whose record is at or after a time; None where there is
+        none.
 
         As Kafka's: a record's time is the topic's timestamp column, else the time of its append; what the
         isolation level does not allow to read does not count, aborted records do. The partitions need not be
@@ -145,7 +150,8 @@ class Placing(ABC):
         return self._ask("offsets_for_times", body)
 
     def lag(self) -> dict[Names, int]:
-        """Return of each partition how many records are still to come: those that can be read now, exactly counted.
+        """Return of each partition how many records are still to come: those that can be read now, exactly
+        counted.
 
         Markers and aborted records do not count, nor does what lies behind the last stable offset at
         ``read_committed``.
@@ -155,10 +161,12 @@ class Placing(ABC):
         """
         return self._ask("lag", lambda reading: reading.lag())
 
-    # --- pausing -----------------------------------------------------------------------------------------------------
+    # --- pausing --------------------------------------------------------------------------------------------
 
     def pause(self, *topic_partitions: Names) -> None:
-        """Return no records of these partitions (all, if none is named) until they are resumed; positions stay."""
+        """Return no records of these partitions (all, if none is named) until they are resumed; positions
+        stay.
+        """
 
         def body(reading: Reading) -> None:
             for one in reading.chosen(topic_partitions):

@@ -82,7 +82,8 @@ def check_offset(offset: object) -> int:
         raise InvalidInputError(
             f"{repr_of(offset, 80)} is not an offset",
             kind="invalid-offset",
-            hint="offsets are whole numbers from 0 on; for the ends there are seek_to_beginning and seek_to_end",
+            hint="offsets are whole numbers from 0 on; for the ends there are seek_to_beginning and "
+            "seek_to_end",
         )
     return offset
 

@@ -1,4 +1,6 @@
-"""The partitions a consumer reads, its positions in them, and how it waits: everything but the checks of its public methods."""
+"""The partitions a consumer reads, its positions in them, and how it waits: everything but the checks of its
+public methods.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ class Reading:
         """The topics among which those of all partitions were found: a mapping is replaced when a topic
         comes, goes or grows."""
 
-    # --- what is read ------------------------------------------------------------------------------------------------
+    # --- what is read ---------------------------------------------------------------------------------------
 
     @property
     def topics(self) -> frozenset[str]:
@@ -147,7 +149,7 @@ class Reading:
         """Return the positions that are known, begun or not."""
         return {key: one.position for key, one in self.assigned.items() if one.position is not None}
 
-    # --- where -------------------------------------------------------------------------------------------------------
+    # --- where ----------------------------------------------------------------------------------------------
 
     def ends(self, one: Assigned, state: LogState) -> tuple[int, int]:
         """Return the first offset that can be read, and the end (exclusive)."""
@@ -227,7 +229,7 @@ class Reading:
             found[one.names] = left
         return found
 
-    # --- the next records --------------------------------------------------------------------------------------------
+    # --- the next records -----------------------------------------------------------------------------------
 
     def look(self, *, anew: bool = False) -> LogState:
         """Follow the log, and take in partitions that are new. Requests: 1 GET when nothing is new.

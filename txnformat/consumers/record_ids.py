@@ -18,7 +18,10 @@ Records = Any
 """A RecordBatch or Table with ``_partition`` and ``_offset``, dicts with them, (partition, offset) pairs, or
 one of these."""
 
-_HINT = "give the records that receive() returned, dicts with _partition and _offset, or (partition, offset) pairs"
+_HINT = (
+    "give the records that receive() returned, dicts with _partition and _offset, or (partition, "
+    "offset) pairs"
+)
 
 
 def offsets_by_partition(records: Records) -> dict[int, NDArray[np.int64]]:

@@ -74,7 +74,8 @@ class _Landed(NamedTuple):
 
 
 class Subscription:
-    """One instance of a subscription: receives what is not acknowledged, in the order of offsets in each partition.
+    """One instance of a subscription: receives what is not acknowledged, in the order of offsets in each
+    partition.
 
     Of one thread at a time (kind ``concurrent-use``), and of the process that made it (kind ``forked``).
 
@@ -137,10 +138,11 @@ class Subscription:
             hint="make a subscription in the process that reads; give that process the path of the log",
         )
 
-    # --- records -----------------------------------------------------------------------------------------------------
+    # --- records --------------------------------------------------------------------------------------------
 
     def receive(self, max_records: int = 500, timeout_ms: int = TIMEOUT_MS) -> pa.RecordBatch | None:
-        """Return records that are not acknowledged and that this instance has not received; None if there are none by then.
+        """Return records that are not acknowledged and that this instance has not received; None if there are
+        none by then.
 
         Records that a transaction has acknowledged are left out until it ends; when nothing else is left,
         transactions whose time is over are ended.
@@ -241,7 +243,8 @@ class Subscription:
         self._uncut.run("redeliver_unacknowledged", body, breaks=True)
 
     def seek(self, offset: Where) -> None:
-        """Go on from an offset, in all partitions or in those that are named; what is acknowledged from there on is not any more.
+        """Go on from an offset, in all partitions or in those that are named; what is acknowledged from there
+        on is not any more.
 
         Requests: 1 entry.
 
@@ -306,7 +309,7 @@ class Subscription:
     ) -> None:
         self.close()
 
-    # --- for transactions --------------------------------------------------------------------------------------------
+    # --- for transactions -----------------------------------------------------------------------------------
 
     @property
     def log_id(self) -> str:
@@ -323,11 +326,13 @@ class Subscription:
         self._taken[id(acks)] = acks, producer
 
     def transaction_ended(self, acks: Acks, *, committed: bool) -> None:
-        """Take note of how a transaction ended that had acknowledged: what it gives back is received again."""
+        """Take note of how a transaction ended that had acknowledged: what it gives back is received
+        again.
+        """
         if self._taken.pop(id(acks), None) is not None:
             self._ended.append((acks, committed))  # by any thread, and while another receives
 
-    # --- how it is done ----------------------------------------------------------------------------------------------
+    # --- how it is done -------------------------------------------------------------------------------------
 
     def _handed_out(self, max_records: int, timeout_ms: int) -> _Handed:
         _check_counts(max_records, timeout_ms)
@@ -361,7 +366,9 @@ class Subscription:
             clock.sleep(min(left_ms, self._looks.wait_ms(steady_ms(clock.now()))) / 1_000)
 
     def _begin(self) -> None:
-        """Begin a call that hands out records, or takes them back: those that no caller got are to be received again."""
+        """Begin a call that hands out records, or takes them back: those that no caller got are to be
+        received again.
+        """
         self._check_open()
         self._landed = None
         handing = self._handing
@@ -412,7 +419,9 @@ class Subscription:
     def _what_expired_held(
         self, most: int, announce: Callable[[pa.RecordBatch], None]
     ) -> pa.RecordBatch | None:
-        """End transactions whose time is over, and return records that they held: no other client might ever end them."""
+        """End transactions whose time is over, and return records that they held: no other client might ever
+        end them.
+        """
         state = self._log.transactions.end_expired_if_permitted()
         known = state.subscriptions.get((self._topic_id or "", self.name))
         return None if known is None else self._delivering().next_batch(state, known, most, announce)
@@ -521,7 +530,9 @@ class Subscription:
         kept: PartitionAcks,
         acks: PartitionAcks,
     ) -> None:
-        """Refuse what is acknowledged already: of ``removed``, which lie below the log start, and of the other offsets."""
+        """Refuse what is acknowledged already: of ``removed``, which lie below the log start, and of the
+        other offsets.
+        """
         if mode is AckMode.CUMULATIVE:
             last = (offsets if len(offsets) else removed)[-1:]
             taken = last[last < (acks if len(offsets) else kept).mark]

@@ -1,4 +1,5 @@
-"""Calls of an object that serves one thread at a time: each is done whole, or not at all, whatever interrupts the caller.
+"""Calls of an object that serves one thread at a time: each is done whole, or not at all, whatever interrupts
+the caller.
 
 A call runs as an errand (:mod:`txnformat.shield`), where no signal reaches it. One whose caller was
 interrupted comes to its end alone; the same thread's next call waits for that, and one that only waits for
@@ -91,7 +92,9 @@ class Uncut:
         self._do(_CLOSE, lambda: self._closed(body), Caller())
 
     def _settle(self) -> _Noted | None:
-        """Return the call in which this thread was interrupted last, once it has come to its end; None if none was."""
+        """Return the call in which this thread was interrupted last, once it has come to its end; None if
+        none was.
+        """
         if self.is_foreign:
             raise InvalidTransactionStateError(
                 f"this {self._what} belongs to the parent process, not to this forked one",
@@ -124,7 +127,8 @@ class Uncut:
                 raise InvalidTransactionStateError(
                     f"another thread is using this {self._what}",
                     kind="concurrent-use",
-                    hint=f"a {self._what} serves one thread at a time: make one for each thread, or take turns",
+                    hint=f"a {self._what} serves one thread at a time: make one for each thread, or take "
+                    f"turns",
                 )
             # One of all that try at the same time joins; the others go on behind it.
             turn = self._turn = turn.following.setdefault(None, mine)

@@ -91,7 +91,9 @@ def next_timestamp_ms(state: LogState, store_time_ms: int) -> int:
 
 
 def assemble(state: LogState, intents: Sequence[Intent], *, store_time_ms: int, write_id: str) -> Assembled:
-    """Decide waiting intents, in the order in which they came, and build the entry after ``state``; ``write_id`` is fresh for this attempt."""
+    """Decide waiting intents, in the order in which they came, and build the entry after ``state``;
+    ``write_id`` is fresh for this attempt.
+    """
     at = At(state.entry + 1, max(store_time_ms, state.timestamp_ms + 1))
     draft = state
     verdicts: dict[str, Verdict] = {}
@@ -172,7 +174,9 @@ class _Payload:
         return b"".join(self._parts)
 
     def take(self, op: Append, write: Write) -> Append:
-        """Take in the embedded files of an append, which is of ``write``, and return it with their places in this entry."""
+        """Take in the embedded files of an append, which is of ``write``, and return it with their places in
+        this entry.
+        """
         if op.files[0].place is None:
             return op
         known = {

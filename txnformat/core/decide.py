@@ -79,7 +79,8 @@ __all__ = ["decide", "decide_action"]
 
 
 def decide(state: LogState, intent: Intent) -> Verdict:
-    """Decide one intent on the state after the last folded entry, and after the intents decided before this one for the same slot.
+    """Decide one intent on the state after the last folded entry, and after the intents decided before this
+    one for the same slot.
 
     Operations of an Included verdict carry ``intent=0``: the builder of the entry numbers them.
     """

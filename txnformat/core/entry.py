@@ -93,7 +93,9 @@ def sha256_hex(data: bytes) -> str:
 
 
 def difference(data: bytes | None, named: ObjectRecord) -> str | None:
-    """Return what the store has in place of an object that the log names, for an error; None: it is that object."""
+    """Return what the store has in place of an object that the log names, for an error; None: it is that
+    object.
+    """
     if data is None:
         return "nothing"
     sha256 = sha256_hex(data)
@@ -103,7 +105,9 @@ def difference(data: bytes | None, named: ObjectRecord) -> str | None:
 
 
 def missing_entry(number: int, hint: str = RESTORE, **values: object) -> CorruptDataError:
-    """Return the error about a slot below the tip that is empty although its entry cannot have been deleted."""
+    """Return the error about a slot below the tip that is empty although its entry cannot have been
+    deleted.
+    """
     return CorruptDataError(
         "a commit entry is missing, but later entries exist",
         kind="missing-entry",
@@ -114,7 +118,8 @@ def missing_entry(number: int, hint: str = RESTORE, **values: object) -> Corrupt
 
 
 def listed(operation: Operation) -> int:
-    """Return the length of the longest list of an operation: of its partitions, markers, positions, columns or names.
+    """Return the length of the longest list of an operation: of its partitions, markers, positions, columns
+    or names.
 
     Columns are counted with the fields of structs, and a seal by the partitions of all its segments.
     """
@@ -136,7 +141,8 @@ def encode_entry(entry: CommitEntry) -> bytes:
     """
     if len(entry.operations) > OPERATIONS_MAX:
         raise _too_large(
-            f"one commit would need {len(entry.operations)} operations, more than the cap of {OPERATIONS_MAX}",
+            f"one commit would need {len(entry.operations)} operations, more than the cap of "
+            f"{OPERATIONS_MAX}",
             "topics",
         )
     items = sum(map(listed, entry.operations))
@@ -173,7 +179,8 @@ def _check_readable(plain: bytes, stored: int) -> None:
 
 
 def decode_entry(data: bytes, number: int) -> CommitEntry:
-    """Return the entry that the head of slot ``number`` says; everything in it is checked, its own checksum first.
+    """Return the entry that the head of slot ``number`` says; everything in it is checked, its own checksum
+    first.
 
     Raises CorruptDataError (not an entry, not of this slot; kind ``wrong-checksum``: not what was written)
     and UnsupportedFeatureError (a newer format version, an unknown operation).

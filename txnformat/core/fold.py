@@ -131,7 +131,9 @@ def _check_opens_alone(entry: CommitEntry, at: At) -> None:
 
 
 def finish_entry(state: LogState, entry: CommitEntry, sha256: str, at: At) -> LogState:
-    """Return the state after ``entry``, all of whose operations ``state`` has; the last part of :func:`apply`."""
+    """Return the state after ``entry``, all of whose operations ``state`` has; the last part of
+    :func:`apply`.
+    """
     state = after_seals(state, at)
     if at.dropped_tables:
         state = replace(

@@ -11,7 +11,9 @@ __all__ = ["At", "PendingIndex", "corrupt"]
 
 
 class At:
-    """Where in the chain an operation stands, and what the operations of one entry look up once: one for the fold of an entry."""
+    """Where in the chain an operation stands, and what the operations of one entry look up once: one for the
+    fold of an entry.
+    """
 
     __slots__ = (
         "directories",

@@ -341,7 +341,9 @@ class TrimTopic:
 
 @dataclass(frozen=True, slots=True)
 class FreePartitions:
-    """End what undecided transactions have below some offsets of a topic, so that these can be sealed and removed."""
+    """End what undecided transactions have below some offsets of a topic, so that these can be sealed and
+    removed.
+    """
 
     topic_id: str
     ends: tuple[tuple[int, int], ...]

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain, pairwise
 
-from txnformat.core.app_versions.state import NO_VERSION
+from txnformat.core.app_versions.invariants import check_app_versions_step
 from txnformat.core.entry import CommitEntry
 from txnformat.core.groups.invariants import check_groups, check_groups_step
 from txnformat.core.groups.operations import CommitOffsets
@@ -25,10 +25,7 @@ from txnformat.core.lifecycle.invariants import (
 )
 from txnformat.core.operations import (
     AllocateProducerIds,
-    AlterTopic,
     Append,
-    AppVersion,
-    CreateTopic,
     EndTxn,
     Expire,
     GiveUp,
@@ -43,38 +40,90 @@ from txnformat.core.records.state import Transaction
 from txnformat.core.state import INTENT_WINDOW_ENTRIES, LogState
 from txnformat.core.subscriptions.invariants import check_subscriptions, check_subscriptions_step
 from txnformat.core.subscriptions.operations import Ack
-from txnformat.core.topics.invariants import check_versions, versions_of
+from txnformat.core.topics.invariants import check_topics_step, check_versions
 from txnformat.core.transactions.state import UNDECIDED, TransactionalIdState, TransactionStatus
 from txnformat.types import NO_PRODUCER, TopicPartition
 
 __all__ = ["INVARIANTS", "check_state", "check_whole"]
 
 INVARIANTS: dict[str, str] = {
-    "I1": "Entries chain: number, log id and previous hash continue the state; the state is at the last entry.",
+    "I1": (
+        "Entries chain: number, log id and previous hash continue the state; the state is at the last entry."
+    ),
     "I2": "Log time strictly increases.",
-    "I3": "The log end, the log start and the trimmed entry never go back, and log start <= sealed end <= LSO <= log end.",
+    "I3": (
+        "The log end, the log start and the trimmed entry never go back, and log start <= sealed end <= "
+        "LSO <= log end."
+    ),
     "I4": "The last stable offset never goes back.",
-    "I5": "Extents and markers together tile [spilled end, log end) exactly; they stay until they are sealed or spilled.",
-    "I6": "Each open transaction in a partition belongs to an id with status Ongoing and has one first offset; each Ongoing id has its transactions listed there.",
-    "I7": "A transactional id has its producer id for life, epochs never go back, and no producer id is given twice.",
-    "I8": "The abort index is one entry per ABORT marker, in marker order: first data offset to the marker's.",
+    "I5": (
+        "Extents and markers together tile [spilled end, log end) exactly; they stay until they are "
+        "sealed or spilled."
+    ),
+    "I6": (
+        "Each open transaction in a partition belongs to an id with status Ongoing and has one first "
+        "offset; each Ongoing id has its transactions listed there."
+    ),
+    "I7": (
+        "A transactional id has its producer id for life, epochs never go back, and no producer id is "
+        "given twice."
+    ),
+    "I8": (
+        "The abort index is one entry per ABORT marker, in marker order: first data offset to the marker's."
+    ),
     "I9": "A transaction has data before its marker, exactly one marker per partition, and nothing after it.",
-    "I10": "Sequences of one (producer id, epoch) in a partition are contiguous from 0; its window ends at the last.",
+    "I10": (
+        "Sequences of one (producer id, epoch) in a partition are contiguous from 0; its window ends "
+        "at the last."
+    ),
     "I11": "Application versions grow.",
     "I12": "An intent id is in the window once, and the window is that of the last entries.",
-    "I13": "Topics only grow until they are deleted: partitions and versions of the schema are added, the rest stays; a place of a column is one column for ever; names and ids are unique.",
+    "I13": (
+        "Topics only grow until they are deleted: partitions and versions of the schema are added, the "
+        "rest stays; a place of a column is one column for ever; names and ids are unique."
+    ),
     "I14": "An extent's records are in exactly one of a file and a table, and the state has it.",
-    "I15": "Sealed segments tile [listed end, sealed end); the sealed end is at most the LSO and never goes back.",
-    "I16": "A transaction appends or stages; what is staged has its files and tables, and sequences from 0 without gaps.",
-    "I17": "The producers without a transactional id are those with sequences; ids below the retired bound do not return.",
-    "I18": "A pending position is of an undecided transaction that names its group; a position that was compared is the only pending one of its partition in the group.",
-    "I19": "No offset of a subscription is acknowledged or pending twice, nor beyond the LSO; what is pending is of an undecided transaction.",
-    "I20": "All objects named for a topic lie in its directories: files of appends and stages, sidecars of segments.",
-    "I21": "The vacuum's floor never goes back, is below the state's entry, and no entry after it names an object born below it.",
+    "I15": (
+        "Sealed segments tile [listed end, sealed end); the sealed end is at most the LSO and never "
+        "goes back."
+    ),
+    "I16": (
+        "A transaction appends or stages; what is staged has its files and tables, and sequences from "
+        "0 without gaps."
+    ),
+    "I17": (
+        "The producers without a transactional id are those with sequences; ids below the retired "
+        "bound do not return."
+    ),
+    "I18": (
+        "A pending position is of an undecided transaction that names its group; a position that was "
+        "compared is the only pending one of its partition in the group."
+    ),
+    "I19": (
+        "No offset of a subscription is acknowledged or pending twice, nor beyond the LSO; what is "
+        "pending is of an undecided transaction."
+    ),
+    "I20": (
+        "All objects named for a topic lie in its directories: files of appends and stages, sidecars "
+        "of segments."
+    ),
+    "I21": (
+        "The vacuum's floor never goes back, is below the state's entry, and no entry after it names "
+        "an object born below it."
+    ),
     "I22": "Nothing in the state is of a deleted topic, whose directory no other topic has.",
-    "I23": "How far keys were compared, and which versions that has cost, never goes back; it is at most what is listed.",
-    "I24": "An erasure never goes back; what it has rewritten is at most what is listed, and only a vacuum above its last replace completes it.",
-    "I25": "Spills tile [sealed end, spilled end); one begins at the LSO or above, and leaves the state only with a seal or another spill of all of its offsets.",
+    "I23": (
+        "How far keys were compared, and which versions that has cost, never goes back; it is at most "
+        "what is listed."
+    ),
+    "I24": (
+        "An erasure never goes back; what it has rewritten is at most what is listed, and only a "
+        "vacuum above its last replace completes it."
+    ),
+    "I25": (
+        "Spills tile [sealed end, spilled end); one begins at the LSO or above, and leaves the state "
+        "only with a seal or another spill of all of its offsets."
+    ),
 }
 """One line per invariant."""
 
@@ -82,7 +131,8 @@ _Problems = Iterator[str]
 
 
 def check_state(before: LogState, entry: CommitEntry, after: LogState) -> list[str]:
-    """Return the violations of the step from ``before``, which is taken to be sound, to ``after`` by ``entry``.
+    """Return the violations of the step from ``before``, which is taken to be sound, to ``after`` by
+    ``entry``.
 
     The cost is that of what the entry's operations name (partitions and their open transactions, ids,
     topics), not that of the state.
@@ -94,10 +144,10 @@ def check_state(before: LogState, entry: CommitEntry, after: LogState) -> list[s
     for key in sorted(touched):
         old, new = before.partition(key), after.partition(key)
         problems += _prefixed(key, check_partition_step(old, new, after))
-    problems += _check_versions_step(before, entry, after)
+    problems += check_app_versions_step(before, entry, after)
     problems += check_groups_step(before, entry, after)
     problems += check_subscriptions_step(before, entry, after)
-    problems += _check_topics_step(before, entry, after)
+    problems += check_topics_step(before, entry, after)
     problems += _check_window_step(before, entry, after)
     problems += check_keys_step(entry, after)
     problems += check_floor_step(before, entry, after)
@@ -223,7 +273,10 @@ def _check_ids_step(
         for key in sorted(touched & (set(new.partitions) | set(old.partitions if old else ()))):
             opened = after.partition(key).open.get((new.producer_id, new.epoch))
             if new.partitions.get(key) != opened:
-                yield f"I6 id {name}: it began at {new.partitions.get(key)} of {_name(key)}, which says {opened}"
+                yield (
+                    f"I6 id {name}: it began at {new.partitions.get(key)} of {_name(key)}, which says "
+                    f"{opened}"
+                )
     for key in sorted(touched):
         begun = set(after.partition(key).open) - set(before.partition(key).open)
         if begun - current:
@@ -232,7 +285,9 @@ def _check_ids_step(
 
 
 def _check_owners_step(before: LogState, entry: CommitEntry, after: LogState) -> _Problems:
-    """I7: producer ids have the transactional ids as owners that have them, for those that the entry names or expires."""
+    """I7: producer ids have the transactional ids as owners that have them, for those that the entry names or
+    expires.
+    """
     expired = {name for op in entry.operations if isinstance(op, Expire) for name in op.transactional_ids}
     for name in sorted(_named_ids(entry) | expired):
         old, new = before.transactional_ids.get(name), after.transactional_ids.get(name)
@@ -254,7 +309,9 @@ def _check_given(given: list[tuple[int, int]], first: int, end: int) -> _Problem
 
 
 def _check_apart(given: list[tuple[int, int]], end: int) -> _Problems:
-    """No two ranges that are still known share a producer id, and all lie below ``end``; gaps have expired."""
+    """No two ranges that are still known share a producer id, and all lie below ``end``; gaps have
+    expired.
+    """
     for (low, high), (following, _) in pairwise([*given, (end, end)]):
         if high < low or following <= high:
             yield f"I7 producer ids {low} to {high} are given, and {following} again"
@@ -291,7 +348,10 @@ def _check_producers_step(before: LogState, entry: CommitEntry, after: LogState)
     ) != len(before.producers) + sum(number not in before.producers for number in used - gone) - sum(
         number in before.producers for number in gone
     ):
-        yield f"I17 entry {entry.entry}: the producers are not those before, {sorted(used)} and without {sorted(gone)}"
+        yield (
+            f"I17 entry {entry.entry}: the producers are not those before, {sorted(used)} and without "
+            f"{sorted(gone)}"
+        )
     if after.retired_below != max([before.retired_below, *(number + 1 for number in gone)]):
         yield f"I17 entry {entry.entry}: ids below {after.retired_below} are retired"
 
@@ -318,11 +378,17 @@ def _check_staged(name: str, known: TransactionalIdState, state: LogState) -> _P
     for flush in known.staged:
         files = range(flush.first_file, flush.first_file + flush.file_count)
         if flush.table not in state.tables or any(number not in state.files for number in files):
-            yield f"I16 id {name}: table {flush.table} or files from {flush.first_file} of a stage are not there"
+            yield (
+                f"I16 id {name}: table {flush.table} or files from {flush.first_file} of a stage are "
+                f"not there"
+            )
         for part in flush.partitions:
             key = TopicPartition(flush.topic_id, part.partition)
             if part.base_sequence != ends.get(key, 0):
-                yield f"I16 id {name}: sequence {part.base_sequence} of {_name(key)}, expected {ends.get(key, 0)}"
+                yield (
+                    f"I16 id {name}: sequence {part.base_sequence} of {_name(key)}, expected "
+                    f"{ends.get(key, 0)}"
+                )
             ends[key] = part.base_sequence + part.records
     windows = {key: window[-1].last_sequence + 1 for key, window in known.staged_sequences.items()}
     if windows != ends:
@@ -353,63 +419,6 @@ def _check_ids(state: LogState) -> _Problems:
                 f"I6 {_name(key)}: {transaction} is open from {found.get(where)}, "
                 f"its id says {opened.get(where)}"
             )
-
-
-def _check_versions_step(before: LogState, entry: CommitEntry, after: LogState) -> _Problems:
-    highest: dict[tuple[str, str], int] = {}
-    for operation in entry.operations:
-        if isinstance(operation, AppVersion):
-            key = (operation.namespace, operation.app_id)
-            known = before.app_versions.get(key)
-            floor = highest.get(key, known.version if known else -1)
-            if operation.version <= floor:
-                yield f"I11 application {key}: version {operation.version} follows {floor}"
-            highest[key] = operation.version
-            instances = known.instances if known else ()
-            if operation.instance in instances[1:]:
-                yield f"I11 application {key}: instance {operation.instance} continues after {instances[0]} took over"
-            if (
-                operation.instance is not None
-                and key in after.app_versions
-                and after.app_versions.get(key, NO_VERSION).instances[:1] != (operation.instance,)
-            ):
-                yield f"I11 application {key}: the state does not have instance {operation.instance} as the newest"
-    gone = bool(deleted_in(entry))
-    for key, version in highest.items():
-        if gone and key not in after.app_versions:
-            continue
-        if after.app_versions.get(key, NO_VERSION)[:2] != (version, entry.entry):
-            yield f"I11 application {key}: the state has {after.app_versions.get(key)}, expected version {version}"
-
-
-def _check_topics_step(before: LogState, entry: CommitEntry, after: LogState) -> _Problems:
-    made = {op.topic_id: op for op in entry.operations if isinstance(op, CreateTopic)}
-    named = {op.topic_id for op in entry.operations if isinstance(op, Append | Stage)}
-    gone = deleted_in(entry)
-    if len(after.topics) != len(before.topics) + len(made) - len(gone) or len(after.topic_ids) != len(
-        after.topics
-    ):
-        yield f"I13 entry {entry.entry}: the state goes from {len(before.topics)} to {len(after.topics)} topics"
-    altered = {op.topic_id: op for op in entry.operations if isinstance(op, AlterTopic)}
-    for topic_id in sorted((made.keys() | named | altered.keys()) - gone):
-        old, new = before.topics.get(topic_id), after.topics.get(topic_id)
-        expected = old.created if old else made.get(topic_id)
-        if new is None or new.created != expected or after.topic_ids.get(new.name) != topic_id:
-            yield f"I13 topic {topic_id}: it is not what was created"
-            continue
-        before_it = (old.partitions, old.schema.schema_id) if old else (expected.partitions, 0)
-        now = altered.get(topic_id)
-        wanted = (now.partitions, now.schema_id) if now else before_it
-        if (new.partitions, new.schema.schema_id) != wanted or new.name != new.created.name:
-            yield f"I13 topic {topic_id}: it is {new.partitions, new.schema.schema_id}, expected {wanted}"
-        if wanted < before_it or (old and versions_of(new)[: len(versions_of(old))] != versions_of(old)):
-            yield f"I13 topic {topic_id}: it has shrunk, or an older version has changed"
-        yield from check_versions(new)
-    for operation in entry.operations:
-        if isinstance(operation, Append | Stage) and operation.topic_id in after.topics:
-            newest = max((file.schema_id for file in operation.files), default=0)
-            if newest > after.topics[operation.topic_id].schema.schema_id:
-                yield f"I13 topic {operation.topic_id}: a file has its schema {newest}, which is not there"
 
 
 def _check_window_step(before: LogState, entry: CommitEntry, after: LogState) -> _Problems:

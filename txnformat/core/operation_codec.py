@@ -58,7 +58,7 @@ __all__ = [
 
 Json = dict[str, Any]
 
-# --- what is declared ------------------------------------------------------------------------------------------------
+# --- what is declared ---------------------------------------------------------------------------------------
 
 
 class _Form(NamedTuple):
@@ -120,7 +120,7 @@ def operation_name(operation: Operation) -> str:
     return _FORMS[type(operation)].name
 
 
-# --- encoding --------------------------------------------------------------------------------------------------------
+# --- encoding -----------------------------------------------------------------------------------------------
 
 
 def stored_operation(operation: Operation) -> Json:
@@ -147,7 +147,7 @@ def encode_operation(operation: Operation) -> Json:
     return encoded
 
 
-# --- decoding --------------------------------------------------------------------------------------------------------
+# --- decoding -----------------------------------------------------------------------------------------------
 
 
 class _Scheme(msgspec.Struct):
@@ -204,7 +204,9 @@ def unknown_operation(name: str, path: str) -> UnsupportedFeatureError:
 
 
 def check_operation(operation: Operation, there: Any, intent_count: int, *, path: str) -> Operation:
-    """Return an operation of which every field is as declared, once what no declaration says is right, too; ``there`` is its head."""
+    """Return an operation of which every field is as declared, once what no declaration says is right, too;
+    ``there`` is its head.
+    """
     form = _FORMS[type(operation)]
     required = form.required
     if isinstance(operation, Append):
@@ -221,7 +223,7 @@ def check_operation(operation: Operation, there: Any, intent_count: int, *, path
     return operation
 
 
-# --- rules between fields --------------------------------------------------------------------------------------------
+# --- rules between fields -----------------------------------------------------------------------------------
 
 
 def _create_topic(op: CreateTopic, path: str) -> None:

@@ -1,4 +1,5 @@
-"""The operations of a commit entry, each declared once: its fields here are its JSON object's, see :mod:`txnformat.core.operation_codec`.
+"""The operations of a commit entry, each declared once: its fields here are its JSON object's, see
+:mod:`txnformat.core.operation_codec`.
 
 An operation says what *happened*, with every offset assigned: folding it needs no decision. Every operation
 carries ``intent``: the index, in its entry's list of intents, of the intent that it belongs to, so that
@@ -164,7 +165,9 @@ class CreateTopic(Struct, frozen=True, gc=False, tag_field="operation", tag="cre
 
 
 class AlterTopic(Struct, frozen=True, tag_field="operation", tag="alter_topic"):
-    """A topic has grown or has other settings: more partitions, another version of its schema, settings, or several of these."""
+    """A topic has grown or has other settings: more partitions, another version of its schema, settings, or
+    several of these.
+    """
 
     topic_id: Uuid
     partitions: PartitionCount
@@ -256,7 +259,8 @@ class Append(Struct, frozen=True, tag_field="operation", tag="append", kw_only=T
 
 
 class Stage(Struct, frozen=True, tag_field="operation", tag="stage"):
-    """Uploaded records of one topic belong to a transaction that is open, without offsets: no reader waits for them.
+    """Uploaded records of one topic belong to a transaction that is open, without offsets: no reader waits
+    for them.
 
     Rows ``section`` of the batch table ``table`` are its batches. Those of partitions that ``partitions``
     does not name are not part of the log, as in an append.
@@ -278,7 +282,9 @@ class Stage(Struct, frozen=True, tag_field="operation", tag="stage"):
 
 
 class PlacedPartition(Struct, frozen=True, gc=False):
-    """Where a commit puts all that its transaction has staged for one partition: in the order of the stages."""
+    """Where a commit puts all that its transaction has staged for one partition: in the order of the
+    stages.
+    """
 
     topic_id: Uuid
     partition: PartitionNumber
@@ -315,7 +321,9 @@ class EndTxn(Struct, frozen=True, tag_field="operation", tag="end_txn"):
 
 
 class GiveUp(Struct, frozen=True, tag_field="operation", tag="give_up"):
-    """A prepared transaction loses all that it has appended to some partitions, and keeps the rest; it stays prepared."""
+    """A prepared transaction loses all that it has appended to some partitions, and keeps the rest; it stays
+    prepared.
+    """
 
     transactional_id: TransactionalId
     producer_id: Count
@@ -405,7 +413,9 @@ class Seal(Struct, frozen=True, tag_field="operation", tag="seal"):
 
 
 class SpilledPartition(Struct, frozen=True, gc=False):
-    """The part of a spill in one partition: offsets [start_offset, end_offset), of which none is below the last stable offset."""
+    """The part of a spill in one partition: offsets [start_offset, end_offset), of which none is below the
+    last stable offset.
+    """
 
     topic_id: Uuid
     partition: PartitionNumber
@@ -432,7 +442,9 @@ class SpilledPartition(Struct, frozen=True, gc=False):
 
 
 class Spill(Struct, frozen=True, tag_field="operation", tag="spill"):
-    """Extents, markers and abort index entries above last stable offsets move from the state into an object."""
+    """Extents, markers and abort index entries above last stable offsets move from the state into an
+    object.
+    """
 
     table: ObjectRecord
     partitions: Annotated[

@@ -45,7 +45,8 @@ def directories(state: LogState) -> dict[str, str]:
 
 
 def shares_directory(directory: str, taken: Callable[[], Collection[str]]) -> bool:
-    """Return whether a topic that is to be created has the directory of another one: long names are cut in it.
+    """Return whether a topic that is to be created has the directory of another one: long names are cut in
+    it.
 
     ``taken`` gives the directories of the topics that are there; it is called only for a name that is cut.
     """
@@ -60,7 +61,9 @@ def topic_exists(name: str) -> ConflictError:
 
 
 def directory_in_use(wanted: CreateTopic, gone: DeletedTopic) -> TxnLogError:
-    """Return what to raise about a topic that cannot be created since a deleted topic had its directory, or since it is that topic."""
+    """Return what to raise about a topic that cannot be created since a deleted topic had its directory, or
+    since it is that topic.
+    """
     if gone.topic_id == wanted.topic_id:
         return topic_gone("the topic was created, and then deleted", wanted.topic_id, topic=wanted.name)
     return ConflictError(
@@ -81,7 +84,8 @@ def check_files(topic: TopicState, files: Iterable[FileRecord], at: At) -> None:
 
 
 def named_before(state: LogState, files: Iterable[FileRecord]) -> str | None:
-    """Return the key of a file that an append or stage is to name, and that another one has named, as far as the state knows; None: there is none.
+    """Return the key of a file that an append or stage is to name, and that another one has named, as far as
+    the state knows; None: there is none.
 
     The same key twice is one, too.
     """
@@ -104,7 +108,8 @@ def _foreign(topic: TopicState, what: str, key: str, at: At) -> NoReturn:
 
 
 def check_snapshot(state: LogState, name: str) -> None:
-    """Raise CorruptDataError about a state, decoded from snapshot ``name``, whose parts name what is not there.
+    """Raise CorruptDataError about a state, decoded from snapshot ``name``, whose parts name what is not
+    there.
 
     That is a file or sidecar of another topic (kind ``invalid-key``), or a topic, segment, file, batch table,
     open transaction, or what is pending in one, that the snapshot lacks; and a time that no entry has.
@@ -145,7 +150,9 @@ def _check_open(state: LogState, name: str) -> None:
 
 
 def _check_pending(state: LogState, name: str) -> None:
-    """Refuse positions and acknowledgements that are pending by ids which do not name them, and ids that name those that are not pending."""
+    """Refuse positions and acknowledgements that are pending by ids which do not name them, and ids that name
+    those that are not pending.
+    """
     pending: set[object] = {(one, holder) for one, group in state.groups.items() for holder in group.pending}
     pending.update(
         (key, holder)
@@ -162,7 +169,9 @@ def _check_pending(state: LogState, name: str) -> None:
 
 
 def _check_rows(state: LogState, name: str) -> None:
-    """Refuse rows of partitions that name segments of other topics or none, or are of times that no entry has."""
+    """Refuse rows of partitions that name segments of other topics or none, or are of times that no entry
+    has.
+    """
     topic_of = {
         number: segment.topic_id
         for number, segment in zip(state.segments.numbers(), state.segments, strict=True)
@@ -178,7 +187,9 @@ def _check_rows(state: LogState, name: str) -> None:
 
 
 def _named_partitions(state: LogState) -> Iterator[tuple[str, int]]:
-    """Yield topic and number of the partitions that hold something, that groups have positions in, and that subscriptions name."""
+    """Yield topic and number of the partitions that hold something, that groups have positions in, and that
+    subscriptions name.
+    """
     yield from state.partitions
     for group in state.groups.values():
         for key in chain(group.committed, *group.pending.values()):

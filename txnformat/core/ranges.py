@@ -118,7 +118,9 @@ class Ranges:
         return self._of_chunks(chunks, heads, count)
 
     def _chunk_at(self, offset: int) -> int:
-        """Return the number of the last chunk that begins at an offset or below it; of the first one, if none does."""
+        """Return the number of the last chunk that begins at an offset or below it; of the first one, if none
+        does.
+        """
         return (bisect_right(self._heads, offset) or 1) - 1
 
     @property

@@ -88,7 +88,9 @@ def topic_gone(what: str, topic_id: str, **values: object) -> NotFoundError:
 
 
 def check_features(of: Literal["reader", "writer", "maintenance"], names: Iterable[str]) -> None:
-    """Raise UnsupportedFeatureError about features that this version does not have and a log needs of readers, of writers, or of maintenance."""
+    """Raise UnsupportedFeatureError about features that this version does not have and a log needs of
+    readers, of writers, or of maintenance.
+    """
     unknown = sorted(set(names) - getattr(KNOWN_FEATURES, of))
     if unknown:
         what = f"the log needs {of} features that this version does not have"
@@ -121,7 +123,9 @@ class TopicState:
         return "one partition, 0" if self.partitions == 1 else f"partitions 0 to {self.partitions - 1}"
 
     def check_partition(self, number: object) -> None:
-        """Raise NotFoundError unless ``number`` is that of a partition: "0" and True only look like numbers."""
+        """Raise NotFoundError unless ``number`` is that of a partition: "0" and True only look like
+        numbers.
+        """
         if type(number) is not int or not 0 <= number < self.partitions:
             raise NotFoundError(
                 "no such partition",
@@ -317,7 +321,8 @@ class LogState(msgspec.Struct, frozen=True):
         return self.entry >= 0 and feature not in self.features.reader
 
     def may_begin(self, producer_id: int) -> bool:
-        """Return whether a producer without a transactional id that the log does not remember may append its first record.
+        """Return whether a producer without a transactional id that the log does not remember may append its
+        first record.
 
         Its id must have been given, not be retired, and not be a transactional id's.
         """
@@ -360,7 +365,9 @@ class LogState(msgspec.Struct, frozen=True):
         return self.topics[topic_id]
 
     def topic_of(self, topic_id: str, what: str) -> TopicState:
-        """Return a topic by its id, or raise NotFoundError of kind ``topic-gone``: the topic of ``what`` was deleted."""
+        """Return a topic by its id, or raise NotFoundError of kind ``topic-gone``: the topic of ``what`` was
+        deleted.
+        """
         topic = self.topics.get(topic_id)
         if topic is None:
             raise topic_gone(f"the topic of {what} was deleted", topic_id)

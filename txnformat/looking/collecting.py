@@ -131,7 +131,9 @@ class Collector:
             self._seed(name, base.transactional_ids[name])
 
     def _seed(self, name: str, known: TransactionalIdState) -> None:
-        """Take over a transaction that was open before the window, with the records that the state still has."""
+        """Take over a transaction that was open before the window, with the records that the state
+        still has.
+        """
         found = _Growing(
             name,
             known.producer_id,
@@ -232,7 +234,9 @@ class Collector:
         return placed
 
     def _give_up(self, op: GiveUp, entry: CommitEntry) -> None:
-        """Move the records that a prepared transaction loses to a part of their own; the transaction stays prepared."""
+        """Move the records that a prepared transaction loses to a part of their own; the transaction stays
+        prepared.
+        """
         found = self._of(op.transactional_id, op.producer_id, op.epoch, entry)
         lost = {marker.topic_partition for marker in op.markers}
         part = _Growing(op.transactional_id, op.producer_id, op.epoch, found.begin_entry, found.begin_ms)
@@ -252,7 +256,7 @@ class Collector:
             self._runs -= len(self._ended.popleft().runs)
             self._left_out += 1
 
-    # --- the document's part ----------------------------------------------------------------------------------------
+    # --- the document's part --------------------------------------------------------------------------------
 
     def collected(self, now_ms: int) -> Collected:
         """Return all of it as of the newest entry that was taken, and of a moment."""
@@ -263,7 +267,8 @@ class Collector:
         )
         if count > len(shown):
             notes.append(
-                f"{len(shown)} of {count} partitions are shown: choose a topic to see its first {PARTITIONS_MAX}"
+                f"{len(shown)} of {count} partitions are shown: choose a topic to see its first "
+                f"{PARTITIONS_MAX}"
             )
         places = {key: index for index, (_, key) in enumerate(shown)}
         if self._left_out:
@@ -291,7 +296,9 @@ class Collector:
     def _transactions(
         self, places: dict[TopicPartition, int], now_ms: int, notes: list[str]
     ) -> tuple[tuple[Transaction, ...], dict[TransactionKey, int]]:
-        """Return the transactions by their beginnings, and the indexes of those that were open in some sample."""
+        """Return the transactions by their beginnings, and the indexes of those that were open in some
+        sample.
+        """
         undecided = list(self._open.values())
         if len(undecided) > TRANSACTIONS_MAX:
             notes.append(f"{len(undecided) - TRANSACTIONS_MAX} open transactions are left out")

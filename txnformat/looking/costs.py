@@ -18,7 +18,9 @@ DELETE not at all."""
 
 
 class ObjectCounts:
-    """Counts the objects that writers have created for the entries that it is given: each has cost at least one PUT."""
+    """Counts the objects that writers have created for the entries that it is given: each has cost at least
+    one PUT.
+    """
 
     def __init__(self) -> None:
         self._kinds: dict[str, list[int]] = {

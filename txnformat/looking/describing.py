@@ -66,7 +66,9 @@ def topic_views(state: LogState, metrics: LogMetrics) -> tuple[TopicView, ...]:
 def open_transactions(
     state: LogState, url: str, now_ms: int, topic: str | None
 ) -> tuple[OpenTransaction, ...]:
-    """Return the transactions without an outcome that have something in ``topic`` (None: anywhere), those first that hold back most."""
+    """Return the transactions without an outcome that have something in ``topic`` (None: anywhere), those
+    first that hold back most.
+    """
     found = []
     for name in sorted(state.undecided):
         known = state.transactional_ids[name]

@@ -53,6 +53,7 @@ def ending_command(status: str, transactional_id: str, url: str) -> str:
     verb = "force-terminate" if status == "prepared" else "abort"
     if "\0" in transactional_id:  # no shell has a word for it: what stands before the NUL may be another id
         call = verb.replace("-", "_")
-        return f"python -c {quoted(f'import txnlog; txnlog.TxnLog.open({url!a}).transactions.{call}({transactional_id!a})')}"
+        program = f"import txnlog; txnlog.TxnLog.open({url!a}).transactions.{call}({transactional_id!a})"
+        return f"python -c {quoted(program)}"
     name = quoted(transactional_id)
     return f"txnlog transactions {verb} {root} {'-- ' if transactional_id.startswith('-') else ''}{name}"

@@ -48,7 +48,9 @@ class Run(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Transaction(msgspec.Struct, frozen=True):
-    """A transaction, an append without one, or the part of a prepared transaction that an operator gave up."""
+    """A transaction, an append without one, or the part of a prepared transaction that an operator gave
+    up.
+    """
 
     transactional_id: str
     """Empty for an append without a transaction, and for a hanging transaction."""

@@ -51,7 +51,9 @@ def _hash(text: str) -> str:
 
 
 def policy(*, live: bool = False) -> str:
-    """Return the Content-Security-Policy of the page: its own style and script, by their hashes, and (``live``) its own server."""
+    """Return the Content-Security-Policy of the page: its own style and script, by their hashes, and
+    (``live``) its own server.
+    """
     rules = [
         "default-src 'none'",
         f"script-src '{_hash(_script())}'",

@@ -88,9 +88,11 @@ def state_after(newest: LogState, number: int, reach: Reach) -> Steps[LogState]:
     if state is None:
         if reach.history_start > 0:
             raise NotFoundError(
-                "the state after this entry cannot be told any more: the entries or snapshots before it are deleted",
+                "the state after this entry cannot be told any more: the entries or snapshots before it "
+                "are deleted",
                 kind="state-gone",
-                hint=f"states from entry {reach.earliest} on may be told; records of older versions are read as before",
+                hint=f"states from entry {reach.earliest} on may be told; records of older versions are "
+                f"read as before",
                 entry=number,
                 earliest=reach.earliest,
             )
@@ -113,7 +115,8 @@ def state_after(newest: LogState, number: int, reach: Reach) -> Steps[LogState]:
 def fold_to(
     state: LogState, number: int, newest: LogState, boundary: int, on_entry: OnEntry | None = None
 ) -> Steps[LogState]:
-    """Return the state after entry ``number`` (inclusive), folded on from ``state``; ``on_entry`` sees each step.
+    """Return the state after entry ``number`` (inclusive), folded on from ``state``; ``on_entry`` sees each
+    step.
 
     The chain is checked: what is read leads from ``state`` on, and to ``newest`` if that is where it ends.
     Raises CorruptDataError if it does not.

@@ -74,7 +74,9 @@ class Timeline:
         return target
 
     def _repr_html_(self) -> str:
-        """Return what Jupyter shows, and what ``displayHTML`` takes: the page in a frame of its own, which can reach nothing outside."""
+        """Return what Jupyter shows, and what ``displayHTML`` takes: the page in a frame of its own, which
+        can reach nothing outside.
+        """
         return frame(self.to_html())
 
 
@@ -122,7 +124,10 @@ class EntryWindow:
         first = max(last - self._most, min(self.reach.earliest, last))
         if last - first < self._most and first > -1:
             self.notes = (
-                f"entries up to {first} are deleted or compressed into snapshots: the window begins behind them",
+                (
+                    f"entries up to {first} are deleted or compressed into snapshots: the window begins "
+                    f"behind them"
+                ),
             )
         try:
             return self._committer.read(state_after(self.newest, first, self.reach))
@@ -152,7 +157,8 @@ class EntryWindow:
         return True
 
     def document(self, url: str, store_time_ms: int) -> Document:
-        """Return the document of the window as it is; ``store_time_ms`` is now, for a window that ends with the newest entry.
+        """Return the document of the window as it is; ``store_time_ms`` is now, for a window that ends with
+        the newest entry.
 
         No requests.
         """

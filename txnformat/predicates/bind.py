@@ -56,7 +56,8 @@ NEGATED = {
 
 _TIME = re.compile(
     r"(\d{4})-(\d{1,2})-(\d{1,2})"
-    r"(?:(?:[T ](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,6}))?)?) ?(Z|UTC|[+-](?:0?\d|1[0-8])(?::?[0-5]\d)?)?)?",
+    r"(?:(?:[T ](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,6}))?)?) "
+    r"?(Z|UTC|[+-](?:0?\d|1[0-8])(?::?[0-5]\d)?)?)?",
     re.ASCII,
 )
 
@@ -157,11 +158,13 @@ def like(column: str, type_: pa.DataType, pattern: str, escape: str, *, negated:
             character = pattern[position : position + 1]
             if character not in ("_", "%", escape) or not character:
                 raise NotComparableError(
-                    f"the pattern {pattern!r:.100} has the escape {escape!r} before a character other than _, % and {escape!r}"
+                    f"the pattern {pattern!r:.100} has the escape {escape!r} before a character other "
+                    f"than _, % and {escape!r}"
                 )
         if (special and character == "_") or (wildcard and not special):
             raise NotComparableError(
-                f"the pattern {pattern!r:.100} is more than a prefix and %; write a literal _ or % with an escape "
+                f"the pattern {pattern!r:.100} is more than a prefix and %; write a literal _ or % with "
+                f"an escape "
                 f"before it ({escape}_), and filter by other patterns after reading"
             )
         wildcard = wildcard or special
@@ -220,7 +223,7 @@ def _as_double(literal: Literal) -> float:
         raise NotComparableError(f"{literal.shown:.100} is beyond the range of a double") from None
 
 
-# --- columns that count in units ---------------------------------------------------------------------------------------
+# --- columns that count in units ----------------------------------------------------------------------------
 
 
 def _limits(type_: pa.DataType) -> tuple[int, int]:
@@ -277,7 +280,9 @@ def _from(column: str, first: int, low: int, high: int) -> Node:
 
 
 def _units_around(double: float, per_one: int) -> tuple[int, int]:
-    """Return the first number of units that, rounded to double, is at least ``double``, and the last at most it."""
+    """Return the first number of units that, rounded to double, is at least ``double``, and the last at most
+    it.
+    """
     exact = Fraction(double)
     if abs(double) > 1e40:  # beyond every type
         return math.ceil(exact * per_one), math.floor(exact * per_one)
@@ -294,7 +299,7 @@ def _units_around(double: float, per_one: int) -> tuple[int, int]:
     return at_least, at_most
 
 
-# --- columns of floats -------------------------------------------------------------------------------------------------
+# --- columns of floats --------------------------------------------------------------------------------------
 
 
 def _compare_float(column: str, type_: pa.DataType, op: Op, value: float) -> Node:

@@ -25,13 +25,15 @@ _KEPT = (
 """Words of the language that may be shown; another word may be a text without its quotes."""
 _NOT_WILD = re.compile("[^%_]+")
 HINT = (
-    f"each {HIDDEN} stands for a part of the condition that is not shown, for it may be personal, and so does each 0; "
+    f"each {HIDDEN} stands for a part of the condition that is not shown, for it may be personal, and so "
+    f"does each 0; "
     "a text needs single quotes, as in name = 'ann'"
 )
 
 
 def compile_private(text: str, columns: Mapping[str, pa.DataType]) -> Predicate:
-    """Return the predicate that a SQL condition means, as :func:`~txnformat.predicates.sql.compile_where` does.
+    """Return the predicate that a SQL condition means, as :func:`~txnformat.predicates.sql.compile_where`
+    does.
 
     Raises InvalidInputError: kind ``invalid-where``: the problems of the condition with every literal, and
     every name that is no column's, replaced.

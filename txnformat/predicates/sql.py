@@ -42,7 +42,8 @@ WHERE_NESTING_MAX = 64
 
 SUPPORTED = (
     "supported are =, <>, <, <=, >, >=, [NOT] IN, [NOT] BETWEEN, [NOT] LIKE 'prefix%', IS [NOT] NULL, "
-    "IS [NOT] TRUE and IS [NOT] FALSE between one column and literals, joined by AND, OR and NOT; literals are "
+    "IS [NOT] TRUE and IS [NOT] FALSE between one column and literals, joined by AND, OR and NOT; "
+    "literals are "
     "numbers, 'text', TRUE, FALSE, DATE '…', TIMESTAMP '…' and X'…'"
 )
 
@@ -56,7 +57,8 @@ _OPS: dict[type[Any], tuple[Op, Op]] = {  # as written, and with the sides chang
 }
 
 _NAMES: Mapping[str, str] = {
-    "Anonymous": "a function", "Subquery": "a subquery", "Select": "a subquery", "Exists": "EXISTS (a subquery)",
+    "Anonymous": "a function", "Subquery": "a subquery", "Select": "a subquery",
+    "Exists": "EXISTS (a subquery)",
     "Add": "arithmetic (+)", "Sub": "arithmetic (-)", "Mul": "arithmetic (*)", "Div": "arithmetic (/)",
     "Mod": "arithmetic (%)", "Cast": "CAST", "TryCast": "CAST", "Case": "CASE", "ILike": "ILIKE", "Concat":
     "text of several literals", "NullSafeEQ": "<=>", "NullSafeNEQ": "IS DISTINCT FROM", "RegexpLike": "RLIKE",
@@ -217,7 +219,8 @@ class _Compiler:
             name, type_ = self._column(tree)
             if not pt.is_boolean(type_):
                 raise _Refused(
-                    f"column {name!r:.300} has the type {str(type_)!r:.100} and is not a condition by itself; "
+                    f"column {name!r:.300} has the type {str(type_)!r:.100} and is not a condition by "
+                    f"itself; "
                     "compare it with a literal"
                 )
             return Compare(name, Op.EQ, int(not negated))
@@ -237,10 +240,12 @@ class _Compiler:
             for one in (right, left):
                 if type(one) is exp.Column and one.name.lower() not in self._names:
                     raise _Refused(
-                        f"there is no column {one.name!r:.300}; a text is written in single quotes: {one.name!r:.300}"
+                        f"there is no column {one.name!r:.300}; a text is written in single quotes: "
+                        f"{one.name!r:.300}"
                     )
             raise _Refused(
-                f"{_shown(tree)} compares two columns, which is not supported; compare a column with a literal"
+                f"{_shown(tree)} compares two columns, which is not supported; compare a column with a "
+                f"literal"
             )
         name, type_ = self._column(left)
         return compare(name, type_, op, self._value(right, type_), negated=negated)
@@ -282,7 +287,8 @@ class _Compiler:
             raise self._unsupported(tree)
         if not pt.is_boolean(type_):
             raise _Refused(
-                f"column {name!r:.300} has the type {str(type_)!r:.100}, and IS TRUE and IS FALSE ask of booleans"
+                f"column {name!r:.300} has the type {str(type_)!r:.100}, and IS TRUE and IS FALSE ask of "
+                f"booleans"
             )
         found = Compare(name, Op.EQ, int(bool(asked.this) != negated))
         return any_of([found, NullTest(name, is_null=True)]) if negated else found
@@ -350,7 +356,9 @@ class _Compiler:
         raise self._unsupported(tree, "where a literal is expected")
 
     def _typed(self, tree: Any, shown: str) -> Literal:
-        """Return ``DATE '…'``, ``TIMESTAMP '…'``, or a number with a suffix (``5L``, ``1e3D``, ``1.50BD``)."""
+        """Return ``DATE '…'``, ``TIMESTAMP '…'``, or a number with a suffix (``5L``, ``1e3D``,
+        ``1.50BD``).
+        """
         value, wanted = tree.this, tree.to.this.name
         if type(value) is exp.Literal and value.is_string and wanted in ("DATE", *_TIMESTAMPS):
             found = parse_time(value.this)

@@ -187,7 +187,9 @@ class Predicate:
         return _evaluate(self.root, arrays.__getitem__, dict(self.types), False)
 
     def expression(self) -> Any:
-        """Return the predicate as ``pyarrow.compute.Expression``, in a form that Parquet statistics can serve."""
+        """Return the predicate as ``pyarrow.compute.Expression``, in a form that Parquet statistics can
+        serve.
+        """
         if isinstance(self.root, Constant):
             return pc.scalar(self.root.value)
         return _evaluate(self.root, pc.field, dict(self.types), True)

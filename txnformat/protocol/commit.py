@@ -126,7 +126,8 @@ def commit_group(
     pace: Pace | None = None,
     watch: Watch | None = None,
 ) -> Steps[tuple[View, Answers]]:
-    """Commit the intents that wait at the same time in one process; return the view to go on with, and one answer per intent.
+    """Commit the intents that wait at the same time in one process; return the view to go on with, and one
+    answer per intent.
 
     ``unsent``: ids of those intents that were never sent to any slot. However old the view that they were
     made with, no entry so far can hold them, so the window need not reach back to that view. ``pace``: what
@@ -330,7 +331,8 @@ def _unknown(slot: int, error: TxnLogError | None) -> CommitStateUnknownError:
     if isinstance(error, CorruptDataError):
         return CommitStateUnknownError(
             "the commit may or may not have landed: the entry in its slot is damaged",
-            hint="restore the entry from a copy, then repeat the same call, abort, or close; nothing was deleted",
+            hint="restore the entry from a copy, then repeat the same call, abort, or close; nothing was "
+            "deleted",
             slot=slot,
             **error.values,
         )

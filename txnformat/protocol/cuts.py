@@ -70,7 +70,8 @@ def check_version_options(
 def cut_at(
     state: LogState, version_as_of: int | None = None, timestamp_as_of: Moment | None = None
 ) -> Steps[int]:
-    """Return the entry of a cut: the newest, the one that is named, or the last one at or before a time (:func:`~txnformat.moments.as_moment_ms`).
+    """Return the entry of a cut: the newest, the one that is named, or the last one at or before a time
+    (:func:`~txnformat.moments.as_moment_ms`).
 
     A time is by log time, which strictly increases from entry to entry. Raises NotFoundError:
     ``unknown-version`` (no such entry yet, or any more), ``timestamp-before-log``, ``history-gone`` (no
@@ -91,7 +92,8 @@ def cut_at(
 
 
 def last_entry_at(state: LogState, timestamp_ms: int) -> Steps[int]:
-    """Return the last known entry at or before a time; -1: there is none, or it is no longer known: nothing may be taken to be as old.
+    """Return the last known entry at or before a time; -1: there is none, or it is no longer known: nothing
+    may be taken to be as old.
 
     The time was read before, and a store's time is an estimate that each answer improves. So it may lie ahead
     of what is read now: the newest known entry is at or before it all the same.
@@ -107,7 +109,9 @@ def last_entry_at(state: LogState, timestamp_ms: int) -> Steps[int]:
 
 
 def _check_passed(state: LogState, timestamp_ms: int) -> Steps[None]:
-    """Raise NotFoundError for a time that has not come: entries that are still to come may be at or before it."""
+    """Raise NotFoundError for a time that has not come: entries that are still to come may be at or before
+    it.
+    """
     if timestamp_ms < state.timestamp_ms:
         return
     times = yield ReadClock()

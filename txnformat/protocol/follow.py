@@ -97,7 +97,8 @@ def refresh(view: View, *, ahead: int = 1, durable: bool = True) -> Steps[View]:
 
 
 def refresh_roughly(view: View) -> Steps[View]:
-    """Fold the hundreds of entries after the view's that are bundled, if there are likely to be some; else as :func:`refresh`.
+    """Fold the hundreds of entries after the view's that are bundled, if there are likely to be some; else as
+    :func:`refresh`.
 
     The view that is returned may be up to 99 entries behind the tip. It has the older proof, with which the
     newer state is no less safe. Requests: 1 GET for each hundred, and 2 to 9 more.
@@ -169,7 +170,8 @@ def _is_below(boundary: int, tip: int) -> bool:
 
 
 def _advance(state: LogState, ahead: int, sizes: dict[Bundles, int]) -> Steps[tuple[LogState, Times] | None]:
-    """Return the state after all entries that follow, and the clocks just before the GET that found no more; None as in :func:`_follow`.
+    """Return the state after all entries that follow, and the clocks just before the GET that found no more;
+    None as in :func:`_follow`.
 
     ``sizes``: the bundles to ask for, the largest first, and from which entry. Memory: a few bundles, however
     many entries there are. Raises CorruptDataError: an entry cannot be folded.
@@ -208,7 +210,8 @@ def _advance(state: LogState, ahead: int, sizes: dict[Bundles, int]) -> Steps[tu
 def _fold_bundles(
     state: LogState, sort: Bundles, hundreds_from: int
 ) -> Steps[tuple[LogState, bytes | None, bool]]:
-    """Fold the bundles of one sort from the one of the next entry on, up to the first that is missing or of no use, or until larger ones are due.
+    """Fold the bundles of one sort from the one of the next entry on, up to the first that is missing or of
+    no use, or until larger ones are due.
 
     Return the state, the head of its last entry if that came out of a bundle, and whether one was missing or
     of no use.
@@ -302,14 +305,17 @@ def check_identity(log_id: str) -> Steps[None]:
         raise ConflictError(
             "another log is at this place now: the one that was opened was deleted, and a new one created",
             kind="log-replaced",
-            hint="open the log again to use the new one; positions and offsets of the old one mean nothing in it",
+            hint="open the log again to use the new one; positions and offsets of the old one mean "
+            "nothing in it",
             log_id=log_id,
             found=found,
         )
 
 
 def _missing_format() -> Steps[bytes]:
-    """Return the format.json that a creator has written since, with an entry; else raise: there is no log, or a damaged one."""
+    """Return the format.json that a creator has written since, with an entry; else raise: there is no log, or
+    a damaged one.
+    """
     try:
         entries = yield from list_keys(keys.LOG_PREFIX)
     except StorageError as error:
@@ -325,7 +331,8 @@ def _missing_format() -> Steps[bytes]:
         raise CorruptDataError(
             "there are commit entries, but the log's format.json is missing",
             kind="format-missing",
-            hint="restore it from a copy, such as an older version of the object; a new one would not fit the entries",
+            hint="restore it from a copy, such as an older version of the object; a new one would not fit "
+            "the entries",
             object=keys.FORMAT_KEY,
         )
     return found

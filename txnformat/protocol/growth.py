@@ -1,4 +1,5 @@
-"""Growth of the state that a log cannot stop by itself: the operator has to act, or the state grows with every append.
+"""Growth of the state that a log cannot stop by itself: the operator has to act, or the state grows with
+every append.
 
 Pure.
 """
@@ -96,7 +97,8 @@ def _held_back(
     return Growth(
         "held-back",
         held,
-        f"a transaction of {f'transactional id {name}' if name else f'producer id {transaction[0]}, which is hanging,'} "
+        f"a transaction of "
+        f"{f'transactional id {name}' if name else f'producer id {transaction[0]}, which is hanging,'} "
         f"has been open since offset {partition.open[transaction]}",
         "end it: txnlog transactions abort, or commit it where it was prepared"
         + ("" if is_spilled else "; after txnlog upgrade writers move what is behind it out of the state"),

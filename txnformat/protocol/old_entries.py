@@ -82,7 +82,8 @@ class OldEntries:
         return found
 
     def _kept(self, number: int) -> Steps[bytes | None]:
-        """Return an entry of a hundred that is too large for a bundle, and so stays in its slots: the entry that follows names it.
+        """Return an entry of a hundred that is too large for a bundle, and so stays in its slots: the entry
+        that follows names it.
 
         An entry that a writer left in a deleted slot after it slept has no such follower.
         """
@@ -108,7 +109,8 @@ def history_gone(number: int, earliest: int, latest: int, **values: object) -> N
     return NotFoundError(
         "the entry is deleted, and no bundle has it",
         kind="history-gone",
-        hint=f"entries {earliest} to {latest} can be read; records of older versions are read as before, by the number of the version",
+        hint=f"entries {earliest} to {latest} can be read; records of older versions are read as before, "
+        f"by the number of the version",
         entry=number,
         earliest=earliest,
         latest=latest,

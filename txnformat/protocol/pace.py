@@ -64,7 +64,8 @@ class Pace:
         return 0 if self._since is None else max(0, now.wall_ms - self._since.wall_ms)
 
     def won(self, called: Times, sent: Times, now: Times, others: int) -> None:
-        """Note that a commit has landed: when it was called, when the create that landed was sent, and when it was answered.
+        """Note that a commit has landed: when it was called, when the create that landed was sent, and when
+        it was answered.
 
         ``others`` are entries between what the process knew at ``called`` and its own. They may have been
         there for long, where this process did not follow the log: they count for no more than can have landed

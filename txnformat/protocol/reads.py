@@ -1,4 +1,6 @@
-"""Reads that every step is made of: repeated while the store fails transiently, one by one or many at once."""
+"""Reads that every step is made of: repeated while the store fails transiently, one by one or many at
+once.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def get_object(key: str) -> Steps[bytes | None]:
 
 
 def _is_useless_hint(key: str, error: StorageError) -> bool:
-    """Return whether a log can be read without this object, which is larger than any that a writer makes, or does not open."""
+    """Return whether a log can be read without this object, which is larger than any that a writer makes, or
+    does not open.
+    """
     return error.kind in (TOO_LARGE, NOT_AUTHENTIC) and is_hint(key)
 
 

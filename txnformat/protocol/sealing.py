@@ -81,7 +81,8 @@ the state."""
 
 
 def seal_due(state: LogState, extents_before: int, appended_by_us: bool, uniform: float, bound: int) -> bool:
-    """Return whether this process should seal now, right after an entry, before which it had ``extents_before`` in the state.
+    """Return whether this process should seal now, right after an entry, before which it had
+    ``extents_before`` in the state.
 
     The author of the entry that crosses the bound (inclusive: so many need no sealing) seals. Should that
     author die, or should an open transaction have held back what could be sealed (and be spilled, where the
@@ -138,7 +139,9 @@ def _ranges(state: LogState) -> list[tuple[PartitionState, OffsetRange]]:
 
 
 def sealable_end(partition: PartitionState) -> int:
-    """Return where a partition can be sealed up to: the last stable offset, a spill that it is inside of, or an append that is too large."""
+    """Return where a partition can be sealed up to: the last stable offset, a spill that it is inside of, or
+    an append that is too large.
+    """
     end = partition.last_stable_offset
     for one in partition.spills:
         if one.end_offset > end or one.batches > UNSEALABLE_BATCHES:
@@ -155,7 +158,8 @@ def _extents(partition: PartitionState, wanted: OffsetRange) -> int:
 
 
 def within(partition: PartitionState, wanted: OffsetRange, batches_max: int) -> tuple[OffsetRange, int]:
-    """Return as much of ``wanted``, from its start, as has that many batches, but at least an extent or a spill; and how many it has.
+    """Return as much of ``wanted``, from its start, as has that many batches, but at least an extent or a
+    spill; and how many it has.
 
     A spill is taken whole; ``wanted`` begins at one or behind all of them, and ends inside of none.
     """
@@ -218,7 +222,9 @@ def write_segments(
 def _before_damage(
     state: LogState, wanted: Mapping[TopicPartition, OffsetRange], topic_id: str, error: CorruptDataError
 ) -> dict[TopicPartition, OffsetRange] | None:
-    """Return what can be sealed without the entry that cannot be read, in which the topic has rows; None: the error is about none such."""
+    """Return what can be sealed without the entry that cannot be read, in which the topic has rows; None: the
+    error is about none such.
+    """
     entry = keys.parse_entry_key(str(error.values.get("object")))
     left = dict(wanted)
     for key, one in wanted.items():
@@ -248,7 +254,9 @@ def _write_segment(
     tables: dict[int, Rows],
     kept: KeptPayload,
 ) -> Steps[SealedSegment]:
-    """Write one segment; ``tables`` are the batch tables that were read already, and gets those that were not."""
+    """Write one segment; ``tables`` are the batch tables that were read already, and gets those that were
+    not.
+    """
     directory = state.topics[topic_id].directory
     parts: list[_Part] = []
     for number, wanted in ranges.items():
@@ -283,7 +291,8 @@ def _create(key: str, data: bytes) -> Steps[ObjectRecord]:
 
 
 def merge_lists(state: LogState) -> Steps[Seal | None]:
-    """Write the list that takes in those that writers left because they are large, or the segments of which the state has too many; the caller commits it.
+    """Write the list that takes in those that writers left because they are large, or the segments of which
+    the state has too many; the caller commits it.
 
     None: there are none.
     """
@@ -376,7 +385,9 @@ def rows_in_state(partition: PartitionState) -> int:
 
 
 def held_extents(state: LogState, bound: int) -> int:
-    """Return how many extents above last stable offsets could be spilled; 0 in a log that does not allow it."""
+    """Return how many extents above last stable offsets could be spilled; 0 in a log that does not
+    allow it.
+    """
     if not may_spill(state):
         return 0
     least = rows_min(bound)

@@ -44,7 +44,9 @@ class NewList(NamedTuple):
 
 
 def write_list(state: LogState, rows_max: int = ROWS_MAX) -> Steps[NewList]:
-    """Write a list of the segments in the state, and of what the newest lists describe (:func:`~txnformat.core.sealing.lists.taken_in`), but for what lies below a log start, and for topics that were deleted.
+    """Write a list of the segments in the state, and of what the newest lists describe
+    (:func:`~txnformat.core.sealing.lists.taken_in`), but for what lies below a log start, and for topics that
+    were deleted.
 
     Requests: a GET for each object of the lists that it takes in, a PUT and a GET for each of its own.
     Memory: one leaf of each list. Raises CorruptDataError, StorageError.
@@ -87,7 +89,8 @@ class Exchange(NamedTuple):
 def rewrite_list(
     state: LogState, named: SegmentListRecord, exchanges: Mapping[TopicPartition, Sequence[Exchange]]
 ) -> Steps[SegmentListRecord]:
-    """Write a list anew with some of its parts exchanged; what it describes stays, and so do leaves without such parts.
+    """Write a list anew with some of its parts exchanged; what it describes stays, and so do leaves without
+    such parts.
 
     ``exchanges``: by partition, ascending. Requests: a GET for the list, of a divided one a GET for each leaf
     with such parts, and a PUT and a GET for each object that is written. Raises CorruptDataError,

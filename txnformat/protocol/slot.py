@@ -67,7 +67,9 @@ SlotOutcome = Ours | Lost | Gone | Refused | Unknown
 
 
 def create_slot(number: int, data: bytes, *, deadline_ms: int) -> Steps[SlotOutcome]:
-    """Create entry ``number`` with ``data``; an unclear answer stays unclear ``deadline_ms`` after the first attempt."""
+    """Create entry ``number`` with ``data``; an unclear answer stays unclear ``deadline_ms`` after the first
+    attempt.
+    """
     key = keys.entry_key(number)
     sent: Times = yield ReadClock()
     begun, attempts = sent, 0
@@ -105,7 +107,9 @@ def create_slot(number: int, data: bytes, *, deadline_ms: int) -> Steps[SlotOutc
 
 
 def _lost(key: str, found: bytes, round_trip_ms: int) -> Lost | Unknown:
-    """Return that the slot is lost, if the bytes in it are as they were written: damaged ones may have been ours."""
+    """Return that the slot is lost, if the bytes in it are as they were written: damaged ones may have been
+    ours.
+    """
     try:
         check_stored(found, name=key)
     except CorruptDataError as error:

@@ -57,7 +57,8 @@ def spillable(
     ends: Mapping[TopicPartition, int] | None = None,
     batches_max: int | None = None,
 ) -> dict[TopicPartition, OffsetRange]:
-    """Return what one spill of ``state`` takes: of each partition, the offsets, with those of the spills that it takes in.
+    """Return what one spill of ``state`` takes: of each partition, the offsets, with those of the spills that
+    it takes in.
 
     ``bound``: of extents in the state. Nothing at or above ``ends`` is taken (:func:`log_ends` of an earlier
     state), so that a caller comes to an end however much is appended meanwhile. Those with most rows first.
@@ -91,7 +92,9 @@ def spillable(
 def _merged(
     partition: PartitionState, wanted: OffsetRange, batches: int, batches_max: int
 ) -> tuple[int, int]:
-    """Return where a spill begins that takes in the spills that are not more than twice as large, and how many batches it has."""
+    """Return where a spill begins that takes in the spills that are not more than twice as large, and how
+    many batches it has.
+    """
     total = (
         len(partition.extents.until("base_offset", wanted.end))
         + len(partition.markers.until("offset", wanted.end))

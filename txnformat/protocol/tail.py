@@ -1,4 +1,5 @@
-"""Bundles: reading what a listing shows through those of a hundred entries, and writing them and payload bundles.
+"""Bundles: reading what a listing shows through those of a hundred entries, and writing them and payload
+bundles.
 
 Steps without IO.
 
@@ -110,7 +111,9 @@ class Bundles:
         return bundle_key_of(first) if self is HUNDREDS else keys.payloads_key(first, first + self.count - 1)
 
     def heads(self, data: object, first: int) -> list[bytes] | None:
-        """Return the heads of the entries of the bundle that begins with ``first``; None as of :func:`usable_bundle`."""
+        """Return the heads of the entries of the bundle that begins with ``first``; None as of
+        :func:`usable_bundle`.
+        """
         if self is HUNDREDS:
             return usable_bundle(data, first)
         entries = usable_payloads(data, first, self.count)
@@ -123,7 +126,8 @@ TENS = Bundles(min(PAYLOAD_SIZES), behind=3, ahead=2)
 
 
 def usable_bundle(data: object, first: int) -> list[bytes] | None:
-    """Return the entries of the bundle that begins with ``first``; None when it is missing, damaged, or holds too much.
+    """Return the entries of the bundle that begins with ``first``; None when it is missing, damaged, or holds
+    too much.
 
     Too much is what one object of its size may not hold, either: a hundred small entries may be gigabytes.
     """
@@ -137,7 +141,9 @@ def usable_bundle(data: object, first: int) -> list[bytes] | None:
 
 
 def usable_payloads(data: object, first: int, count: int) -> list[bytes] | None:
-    """Return the entries of the payload bundle of ``count`` that begins with ``first``; None as of :func:`usable_bundle`."""
+    """Return the entries of the payload bundle of ``count`` that begins with ``first``; None as of
+    :func:`usable_bundle`.
+    """
     if not isinstance(data, bytes):
         return None
     try:
@@ -158,7 +164,9 @@ def _is_bounded(heads: Iterable[bytes], size: int) -> bool:
 
 
 def _plain_bytes(entry: bytes, most: int) -> int:
-    """Return how many bytes an entry has when it is decompressed, as far as they are not more than ``most``."""
+    """Return how many bytes an entry has when it is decompressed, as far as they are not more than
+    ``most``.
+    """
     if not entry.startswith(ZSTD_MAGIC):
         return len(entry)
     count = 0
@@ -172,7 +180,8 @@ def _plain_bytes(entry: bytes, most: int) -> int:
 
 
 def read_back(slots: Sequence[int]) -> Steps[tuple[dict[int, bytes], dict[int, bytes]]]:
-    """Return entries to look through, ascending, of bundles where there are: those read from slots, and those of bundles.
+    """Return entries to look through, ascending, of bundles where there are: those read from slots, and those
+    of bundles.
 
     Requests: 1 GET per entry, 1 per whole hundred where there is a bundle; two round trips at most.
     """
@@ -198,7 +207,8 @@ def read_back(slots: Sequence[int]) -> Steps[tuple[dict[int, bytes], dict[int, b
 def read_tail(
     slots: range, *, through_bundles: bool, known: Mapping[int, bytes] | None = None, to_tip: bool = True
 ) -> Steps[Tail]:
-    """Return the bytes of the listed entries and of those after them (``to_tip``); those that are ``known`` from their slots are not read again.
+    """Return the bytes of the listed entries and of those after them (``to_tip``); those that are ``known``
+    from their slots are not read again.
 
     The last entry of the last bundle is also read from its slot: so what bundles hold ends in what the slots
     hold, and everything before it is bound to it by the chain.
@@ -259,13 +269,16 @@ def _unpack(
 
 
 def bundle_due(own_entries: Iterable[int]) -> int | None:
-    """Return the hundred that this process has completed with ``own_entries`` and should write the bundle of: its first entry."""
+    """Return the hundred that this process has completed with ``own_entries`` and should write the bundle of:
+    its first entry.
+    """
     completed = [entry for entry in own_entries if entry % BUNDLE_ENTRIES == BUNDLE_ENTRIES - 1]
     return bundle_first(max(completed)) if completed else None
 
 
 def write_bundles(newest: int, kept: KeptEntry = no_entry_kept) -> Steps[int]:
-    """Write the bundle that begins with entry ``newest``, and those of the last ten before it that are missing; return how many were written.
+    """Write the bundle that begins with entry ``newest``, and those of the last ten before it that are
+    missing; return how many were written.
 
     ``kept``: entries that need not be fetched. Requests: 1 LIST; for each missing bundle 1 PUT, and a GET for
     each of the hundred entries that is not kept. Raises StorageError.
@@ -305,7 +318,9 @@ def _create(key: str, data: bytes | None) -> Steps[int]:
 
 
 def payloads_due(own_entries: Iterable[int]) -> list[tuple[int, int]]:
-    """Return the payload bundles that this process has completed with ``own_entries``, small ones first: first entry and number of entries of each."""
+    """Return the payload bundles that this process has completed with ``own_entries``, small ones first:
+    first entry and number of entries of each.
+    """
     own = set(own_entries)
     return [
         (entry + 1 - count, count)

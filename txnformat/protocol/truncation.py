@@ -32,7 +32,8 @@ NOTHING_DELETED = "nothing was deleted; txnlog verify lists everything that is w
 
 
 def check_snapshots(state: LogState) -> Steps[None]:
-    """Raise CorruptDataError unless both snapshots that a state names, and the entries after the older one, lead to that state.
+    """Raise CorruptDataError unless both snapshots that a state names, and the entries after the older one,
+    lead to that state.
 
     Requests: 2 GETs, and 1 for each entry after the older snapshot.
     """
@@ -144,7 +145,9 @@ def check_hundreds(
 
 
 def _previous_of(number: int, deleted_below: int) -> Steps[str | None]:
-    """Return the hash that the entry before ``number`` has, as entry ``number`` says it, in its slot or else in its bundle; None: both are deleted."""
+    """Return the hash that the entry before ``number`` has, as entry ``number`` says it, in its slot or else
+    in its bundle; None: both are deleted.
+    """
     data = yield from read_slot(number)
     if data is None:
         bundled = usable_bundle((yield from get_object(bundle_key_of(number))), number)
@@ -157,7 +160,9 @@ def _previous_of(number: int, deleted_below: int) -> Steps[str | None]:
 
 
 def _chained(entries: list[bytes], first: int, expected: str | None, key: str) -> str:
-    """Return the hash that the entry before ``first`` has; raise CorruptDataError unless the entries chain, and end in ``expected``."""
+    """Return the hash that the entry before ``first`` has; raise CorruptDataError unless the entries chain,
+    and end in ``expected``.
+    """
     for number, data in reversed(list(enumerate(entries, first))):
         if expected is not None and sha256_hex(data) != expected:
             raise CorruptDataError(

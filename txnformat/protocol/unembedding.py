@@ -55,7 +55,9 @@ def embedded_entries(files: Iterable[FileRecord]) -> set[int]:
 
 
 def topics_embedded(state: LogState, below: int | None = None) -> list[str]:
-    """Return the ids of the topics of which the state names embedded files, of entries below ``below`` (exclusive), or of any."""
+    """Return the ids of the topics of which the state names embedded files, of entries below ``below``
+    (exclusive), or of any.
+    """
     directories = {
         file.key.partition("/")[0]
         for file in state.files
@@ -67,7 +69,8 @@ def topics_embedded(state: LogState, below: int | None = None) -> list[str]:
 def unembed(
     state: LogState, topic_id: str, rows: Rows, kept: KeptPayload = nothing_kept
 ) -> Steps[tuple[Rows, dict[int, FileRecord]]]:
-    """Write the batches of embedded files to objects; return the rows as they name these, and all files that they name, by number.
+    """Write the batches of embedded files to objects; return the rows as they name these, and all files that
+    they name, by number.
 
     ``rows``: of one topic's ``.index``. ``kept``: payloads that need not be fetched. Requests: a GET for each
     other entry with such a file, 16 at once; for 1,024 batches of one schema and outcome 1 PUT and 1 GET.
@@ -113,7 +116,9 @@ def _parts(places: Sequence[int], sizes: Rows) -> Iterator[Rows]:
 def _write(
     topic: TopicState, born: int, batches: Sequence[tuple[FileRecord, int, int]], payloads: _Payloads
 ) -> Steps[tuple[FileRecord, list[tuple[int, int]]]]:
-    """Write batches, each (embedded file, first row group, row groups), to one file; return its record, and where each batch is in it."""
+    """Write batches, each (embedded file, first row group, row groups), to one file; return its record, and
+    where each batch is in it.
+    """
     version = topic.schema.at_version(batches[0][0].schema_id)
     schema = version.arrow_schema
     key = keys.data_key(topic.directory, born, (yield DrawId()))
@@ -162,7 +167,9 @@ class _Payloads:
         self._opened: tuple[str, SegmentFileReader] | None = None
 
     def fetch(self, files: Sequence[FileRecord]) -> Steps[None]:
-        """Read the payloads that have these embedded files, 16 at once; one that the process has kept, and that has them, is not read."""
+        """Read the payloads that have these embedded files, 16 at once; one that the process has kept, and
+        that has them, is not read.
+        """
         entries = embedded_entries(files)
         missing = entries - self._known.keys() - self._find_kept(files)
         if not missing:

@@ -39,7 +39,8 @@ class View:
         return age is not None and age <= VIEW_AGE_MS_MAX
 
     def supersedes(self, known: View) -> bool:
-        """Return whether to go on from this view rather than from ``known``: it knows more, or the same more recently.
+        """Return whether to go on from this view rather than from ``known``: it knows more, or the same more
+        recently.
 
         Both were proven; so of two views of one log the longer one goes on from the shorter.
         """
@@ -50,7 +51,9 @@ class View:
         return _proven_at(self.proof) >= _proven_at(known.proof)
 
     def is_behind(self, now: Times) -> bool:
-        """Return whether others have probably committed since the view was proven: a look is cheaper than an attempt that loses its slot."""
+        """Return whether others have probably committed since the view was proven: a look is cheaper than an
+        attempt that loses its slot.
+        """
         if self.proof is None or not self.behind:
             return False
         age = elapsed_ms(self.proof, now)
@@ -72,6 +75,8 @@ def elapsed_ms(start: Times, end: Times) -> int | None:
 
 
 def age_of(start: Times, end: Times) -> int:
-    """Return the milliseconds between two readings, too many rather than too few: for what must not be too old."""
+    """Return the milliseconds between two readings, too many rather than too few: for what must not be too
+    old.
+    """
     elapsed = elapsed_ms(start, end)
     return end.wall_ms - start.wall_ms if elapsed is None else elapsed

@@ -64,7 +64,8 @@ class BundledFiles:
             self._counts.update((entry - entry % count, count) for entry in entries)
 
     def read(self, store: ObjectStore, file: FileRecord, start: int, length: int) -> bytes:
-        """Return bytes of a file as :func:`~txnformat.segments.segment_object.read_range` does, which reads those of other files than wanted embedded ones.
+        """Return bytes of a file as :func:`~txnformat.segments.segment_object.read_range` does, which reads
+        those of other files than wanted embedded ones.
 
         Requests: 1 GET of the first file that a bundle has. If it is missing, or of no use, those of smaller
         ones and of the entry.

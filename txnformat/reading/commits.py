@@ -157,7 +157,8 @@ def next_end(
     bytes_max: int | None = None,
     upto: int | None = None,
 ) -> int:
-    """Return where the window that begins at ``since`` ends: at an entry that committed something in the topics.
+    """Return where the window that begins at ``since`` ends: at an entry that committed something in the
+    topics.
 
     ``floors``: as of :func:`committed_sizes`. ``rows_max``, ``bytes_max``: records and compressed bytes of a
     window. Windows are cut at entries: one that alone is larger comes whole. ``upto``: no later entry; by
@@ -199,7 +200,9 @@ def _plan(
     files: dict[int, FileRecord],
     tables: dict[int, Rows],
 ) -> tuple[PartitionPlan, int]:
-    """Return what to read of a partition, and its floor afterwards; ``files`` and ``tables`` get what they lack."""
+    """Return what to read of a partition, and its floor afterwards; ``files`` and ``tables`` get what they
+    lack.
+    """
     partition = state.partition(key)
     floor, end = window.offsets
     readable = OffsetRange(partition.log_start, end)
@@ -260,7 +263,9 @@ class _Opened(NamedTuple):
 
     @property
     def newest(self) -> int:
-        """Return the entry that appended the last of its records: what lies further on is not older; 0 without records."""
+        """Return the entry that appended the last of its records: what lies further on is not older; 0
+        without records.
+        """
         name = "max_entry" if self.segment.is_compacted else "entry"
         return int(self.rows[name][-1]) if len(self.rows) else 0
 
@@ -272,7 +277,9 @@ class _Opened(NamedTuple):
 def _open(
     sidecars: SidecarCache, state: LogState, key: TopicPartition, wanted: OffsetRange
 ) -> Iterator[_Opened]:
-    """Open a partition's sealed segments in the order of their offsets, but those in which all was aborted."""
+    """Open a partition's sealed segments in the order of their offsets, but those in which all was
+    aborted.
+    """
     for part in sidecars.segments(state, key, wanted):
         if part.row["records"] > part.row["aborted_records"]:
             segment = sidecars.index(part.record.index)
@@ -300,7 +307,9 @@ def _first_later(rows: Rows, entries: Rows, window: _Window) -> int:
 
 
 def _first_later_run(sidecars: SidecarCache, topic: TopicState, opened: _Opened, window: _Window) -> int:
-    """Return the first offset of a compacted segment that an entry after the window commits; the log end where there is none."""
+    """Return the first offset of a compacted segment that an entry after the window commits; the log end
+    where there is none.
+    """
     runs = opened.rows
     for place in np.flatnonzero(runs["max_commit_entry"] > window.until).tolist():
         if runs["min_commit_entry"][place] > window.until:
@@ -311,13 +320,17 @@ def _first_later_run(sidecars: SidecarCache, topic: TopicState, opened: _Opened,
 
 
 def _newest(partition: PartitionState, state: LogState) -> int:
-    """Return the last entry that appended to a partition, or ended a transaction there; a later one when all is sealed."""
+    """Return the last entry that appended to a partition, or ended a transaction there; a later one when all
+    is sealed.
+    """
     last = [int(rows.last()["entry"]) for rows in (partition.extents, partition.markers) if len(rows)]
     return max(last, default=state.entry)
 
 
 def _is_over(partition: PartitionState, state: LogState, window: _Window) -> bool:
-    """Return whether nothing in a partition can be in the window, as far as that can be told without a look."""
+    """Return whether nothing in a partition can be in the window, as far as that can be told without a
+    look.
+    """
     is_empty = window.since >= window.until or window.offsets.start >= window.offsets.end
     return is_empty or _newest(partition, state) <= window.since
 
@@ -330,7 +343,8 @@ def _sizes(
     until: int,
     floors: Mapping[str, Sequence[int]],
 ) -> Iterator[Rows]:
-    """Yield rows of dtype COMMITTED, ascending by entry over all that is yielded, each entry once and complete.
+    """Yield rows of dtype COMMITTED, ascending by entry over all that is yielded, each entry once and
+    complete.
 
     All partitions are gone through side by side, always the one that is farthest behind: an entry is complete
     once the appends of all partitions have passed it.

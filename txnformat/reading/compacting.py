@@ -1,4 +1,5 @@
-"""Writing committed records of partitions together: one Parquet file, and the runs of a ``.runs`` that say what is where.
+"""Writing committed records of partitions together: one Parquet file, and the runs of a ``.runs`` that say
+what is where.
 
 Memory: a row group, the plan of one range of offsets, and the small files that have records of several
 sources, up to ``KEPT_BYTES_MAX`` of :mod:`~txnformat.reading.open_files`: each of these is fetched once.
@@ -230,7 +231,9 @@ class CompactedFiles:
     def _with_columns(
         self, partition: int, rows: Rows, batches: Iterator[pa.RecordBatch]
     ) -> Iterator[pa.Table]:
-        """Yield batches of appends with metadata columns, made for many at a time: a small one takes as long as a large one."""
+        """Yield batches of appends with metadata columns, made for many at a time: a small one takes as long
+        as a large one.
+        """
         timestamp_column = self._topic.schema.timestamp_column
         planned = PlannedColumns(self._topic.name, partition, timestamp_column, rows, list(STORED_FIELDS))
         done = 0

@@ -181,21 +181,27 @@ def _columns(plan: ReadPlan, file: FileRecord, *, is_stored: bool) -> FileColumn
 
 
 def _check_renamed(plan: ReadPlan, pieces: Sequence[_Piece]) -> None:
-    """Raise ConflictError of kind ``renamed-columns`` if more is read into memory than that is for, because of names."""
+    """Raise ConflictError of kind ``renamed-columns`` if more is read into memory than that is for, because
+    of names.
+    """
     files = {int(piece.rows["file"][0]) for piece in pieces if piece.is_renamed}
     size = sum(plan.files[file].size for file in files)
     if size > RENAMED_BYTES_MAX:
         raise ConflictError(
-            f"{len(files)} files of {size} bytes were written before a column was renamed or dropped, and a dataset reads such files into memory",
+            f"{len(files)} files of {size} bytes were written before a column was renamed or dropped, and "
+            f"a dataset reads such files into memory",
             kind="renamed-columns",
-            hint="compact the topic first, which rewrites them, or ask for columns that kept their names; log.read needs no compaction",
+            hint="compact the topic first, which rewrites them, or ask for columns that kept their names; "
+            "log.read needs no compaction",
             topic=plan.topic.name,
             maximum=RENAMED_BYTES_MAX,
         )
 
 
 def _pieces(store: ObjectStore, plan: ReadPlan, may_be_cut: bool, columns: Sequence[str]) -> Iterator[_Piece]:
-    """Yield the plan's rows in runs of one file, with clipped row groups, and those of files with other names of columns, apart from the others."""
+    """Yield the plan's rows in runs of one file, with clipped row groups, and those of files with other names
+    of columns, apart from the others.
+    """
     for part in plan.partitions:
         parts: list[Rows] = []
         flags: list[npt.NDArray[np.bool_]] = []
@@ -226,7 +232,9 @@ def _pieces(store: ObjectStore, plan: ReadPlan, may_be_cut: bool, columns: Seque
 
 
 def _renamed(plan: ReadPlan, rows: Rows, columns: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Return of which rows the file has one of the columns under another name, or another column under one of these names."""
+    """Return of which rows the file has one of the columns under another name, or another column under one of
+    these names.
+    """
     schema = plan.topic.schema
     if not (schema.places or schema.later_places):
         return np.zeros(len(rows), np.bool_)  # no column has had two names
@@ -274,7 +282,8 @@ def _file_system(store: ObjectStore, sizes: Mapping[str, int], several: Abstract
 
 
 class _Object(SeekableFile):
-    """An object as ``pyarrow.PythonFile`` reads it; each read is one ranged GET, of a small file the first one only.
+    """An object as ``pyarrow.PythonFile`` reads it; each read is one ranged GET, of a small file the first
+    one only.
 
     Opening it makes no request: Arrow opens one file after the other, and reads several at a time.
     """

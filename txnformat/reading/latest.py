@@ -70,7 +70,8 @@ class Look(NamedTuple):
         )
 
     def latest(self, within: OffsetRange, slots_max: int, due_end: int) -> Latest:
-        """Return the latest records of a range, or of its beginning when there are more keys than ``slots_max``.
+        """Return the latest records of a range, or of its beginning when there are more keys than
+        ``slots_max``.
 
         ``due_end``: tombstones below may go. Raises ConflictError of kind ``chunks-in-compacted-topic``.
         """
@@ -114,7 +115,9 @@ class Latest:
         return Latest(self._look._replace(state=state, topic=topic), self._found, self.end, self._due_end)
 
     def keep(self, batch: pa.RecordBatch) -> Rows:
-        """Return a mask of the records that stay; the batch has the keys, the tombstone column and the offsets."""
+        """Return a mask of the records that stay; the batch has the keys, the tombstone column and the
+        offsets.
+        """
         return self._verdict(batch)[0]
 
     def _verdict(self, batch: pa.RecordBatch) -> tuple[Rows, Rows]:
@@ -141,7 +144,9 @@ class Latest:
 
 
 def may_have_chunks(schema: TopicSchema) -> bool:
-    """Return whether a topic can have values in several records: its schema has the headers of the schema ``kafka``."""
+    """Return whether a topic can have values in several records: its schema has the headers of the schema
+    ``kafka``.
+    """
     names = schema.arrow_schema.names
     type_ = KAFKA_SCHEMA.arrow_schema.field("headers").type
     return "headers" in names and bool(schema.arrow_schema.field("headers").type.equals(type_))
@@ -151,7 +156,8 @@ def _check_chunks(batch: pa.RecordBatch, topic: str, partition: int) -> None:
     names: Any = pc.struct_field(pc.list_flatten(batch.column("headers")), "key")
     if pc.any(pc.equal(names, CHUNK_HEADER)).as_py():
         raise ConflictError(
-            "the topic has values in several records, of which the latest record of a key is only a part: its keys are not compacted",
+            "the topic has values in several records, of which the latest record of a key is only a part: "
+            "its keys are not compacted",
             kind="chunks-in-compacted-topic",
             hint="set cleanup.policy=delete, or remove the records with delete-records; nothing was removed",
             topic=topic,

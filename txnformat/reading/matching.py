@@ -50,7 +50,9 @@ def condition_of(where: str, schema: TopicSchema) -> Predicate:
 
 
 def matches(where: Predicate, batch: pa.RecordBatch) -> Rows:
-    """Return a mask of the rows of a batch, which has the columns of the condition, for which it is true; null is not true."""
+    """Return a mask of the rows of a batch, which has the columns of the condition, for which it is true;
+    null is not true.
+    """
     arrays = {name: batch.column(name) for name in where.columns}
     found: Rows = (
         pc.fill_null(where.mask(arrays, batch.num_rows), False).to_numpy(zero_copy_only=False).astype(bool)
@@ -85,7 +87,8 @@ class Matcher:
                 raise ConflictError(
                     "columns that the condition names were renamed or dropped meanwhile",
                     kind="column-changed",
-                    hint="describe the topic; if the condition is about other columns now, abandon the erasure by its id (--abandon), and erase again",
+                    hint="describe the topic; if the condition is about other columns now, abandon the "
+                    "erasure by its id (--abandon), and erase again",
                     topic=topic.name,
                     columns=changed,
                 )
@@ -137,9 +140,11 @@ class Matcher:
         names: Any = pc.struct_field(pc.list_flatten(batch.column("headers")), "key")
         if pc.any(pc.equal(names, CHUNK_HEADER)).as_py():
             raise ConflictError(
-                "the topic has values in several records: a condition would match only a part of one, so nothing is erased",
+                "the topic has values in several records: a condition would match only a part of one, so "
+                "nothing is erased",
                 kind="chunks-in-erasure",
-                hint="remove the records with delete-records, or copy the topic without such values and delete it",
+                hint="remove the records with delete-records, or copy the topic without such values and "
+                "delete it",
                 topic=self.topic.name,
                 object=key,
             )
@@ -148,7 +153,8 @@ class Matcher:
 def files_of_part(
     sidecars: SidecarCache, key: TopicPartition, part: SegmentPart, log_start: int
 ) -> Iterator[FoundFile]:
-    """Yield the files that a part of a segment names, with records at or above the log start: a vacuum may have deleted the others.
+    """Yield the files that a part of a segment names, with records at or above the log start: a vacuum may
+    have deleted the others.
 
     Requests: 1 GET, none when it is kept.
     """
@@ -159,7 +165,9 @@ def files_of_part(
 
 
 def unlisted_files(sidecars: SidecarCache, state: LogState, topic: TopicState) -> Iterator[FoundFile]:
-    """Yield the files of a topic that no segment list leads to: of young segments, of extents, and of what is staged."""
+    """Yield the files of a topic that no segment list leads to: of young segments, of extents, and of what is
+    staged.
+    """
     for number in range(topic.partitions):
         key = TopicPartition(topic.topic_id, number)
         partition = state.partition(key)

@@ -1,4 +1,5 @@
-"""The segment files that one reader has open: each small one is one request, and the next ones are on their way.
+"""The segment files that one reader has open: each small one is one request, and the next ones are on their
+way.
 
 Rules of this file:
 
@@ -57,7 +58,9 @@ class _Kept(NamedTuple):
 
 
 class _Tail:
-    """Gives what a thread has fetched, once; after that, and for what failed ahead for now, it asks the store."""
+    """Gives what a thread has fetched, once; after that, and for what failed ahead for now, it asks the
+    store.
+    """
 
     def __init__(
         self,
@@ -149,7 +152,8 @@ class OpenFiles:
         return is_small(file) or (not self._has_data and file.footer_bytes <= SMALL_FILE_BYTES)
 
     def share(self, reads: Mapping[str, int]) -> None:
-        """Tell how many of the reads that come need a file, by key: it is kept from the first of them to the last.
+        """Tell how many of the reads that come need a file, by key: it is kept from the first of them to the
+        last.
 
         Each of them still expects its files.
         """
@@ -201,7 +205,8 @@ class OpenFiles:
         return kept.reader
 
     def fetch(self, files: Iterable[FileRecord]) -> None:
-        """Fetch files, several at a time, and wait for them; large ones and those that are kept are left out, and a single one.
+        """Fetch files, several at a time, and wait for them; large ones and those that are kept are left out,
+        and a single one.
 
         An error of a file is raised when this file is read. On a store that likes one read at a time nothing
         is done.
@@ -259,7 +264,9 @@ class OpenFiles:
         return _Kept(reader, weight)
 
     def _keep(self, key: str, kept: _Kept) -> None:
-        """Keep a file if there is room, or no other: those for which nothing is expected make room, the longest unused first."""
+        """Keep a file if there is room, or no other: those for which nothing is expected make room, the
+        longest unused first.
+        """
         over = self._bytes + kept.weight - self._bytes_max
         if over > 0 and self._keeps:
             for other in [other for other in self._kept if other not in self._uses]:

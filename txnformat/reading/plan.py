@@ -59,7 +59,9 @@ OffsetSpec = int | Mapping[int, int] | None
 
 @dataclass(frozen=True, slots=True)
 class SealedRange:
-    """Offsets of one partition that lie in a sealed segment: all that is needed to read them, in any process."""
+    """Offsets of one partition that lie in a sealed segment: all that is needed to read them, in any
+    process.
+    """
 
     partition: int
     range: OffsetRange
@@ -85,7 +87,9 @@ class SealedRange:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """A plan of a read of a topic, pinned to one entry: planning again later may give more, this never changes."""
+    """A plan of a read of a topic, pinned to one entry: planning again later may give more, this never
+    changes.
+    """
 
     topic: TopicState
     entry: int
@@ -195,7 +199,9 @@ def topic_predicate(where: str, schema: TopicSchema, *, need_zone: bool = False)
 
 
 def plan_filter(where: Predicate, topic: str, schema: TopicSchema, partition: int) -> Keep:
-    """Return what tells, of the rows of a partition's extents, which can hold a record for which ``where`` is true."""
+    """Return what tells, of the rows of a partition's extents, which can hold a record for which ``where`` is
+    true.
+    """
     time = schema.timestamp_column
     return partial(may_match_plan, where, topic=topic, partition=partition, timestamp_column=time)
 
@@ -227,7 +233,7 @@ def _open_all(
         if isolation is IsolationLevel.SNAPSHOT:
             newest = sidecars.index(part.index).newest_entry(part.partition, part.range)
             if newest > part.as_of:
-                return  # appends stand in the order of their entries: what follows is younger than the snapshot
+                return  # appends stand in the order of their entries: the rest is younger
 
 
 def _open(
@@ -269,7 +275,8 @@ class Since(NamedTuple):
 def extents_since(
     sidecars: SidecarCache, state: LogState, key: TopicPartition, within: OffsetRange, timestamp_ms: int
 ) -> Iterator[Since]:
-    """Yield the offsets, clipped to ``within``, of each extent, or run of a compacted segment, whose newest record is not older than a time.
+    """Yield the offsets, clipped to ``within``, of each extent, or run of a compacted segment, whose newest
+    record is not older than a time.
 
     Ascending. Requests: 1 GET for each sealed segment that has such records, and each spill, that is reached.
     """

@@ -37,7 +37,9 @@ class PlannedColumns:
         """Columns of one value, and that value."""
 
     def of(self, start: int, end: int, own: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the columns of the records from number ``start`` (inclusive) to ``end`` (exclusive); ``own``: their column of timestamps."""
+        """Return the columns of the records from number ``start`` (inclusive) to ``end`` (exclusive);
+        ``own``: their column of timestamps.
+        """
         if not self._names:
             return {}
         first, last = 0, 1

@@ -1,4 +1,5 @@
-"""Row groups and extents that a predicate rules out without reading records: by the plan, and by Parquet's statistics.
+"""Row groups and extents that a predicate rules out without reading records: by the plan, and by Parquet's
+statistics.
 
 Pure.
 
@@ -170,7 +171,7 @@ def _prefix(bounds: Bounds, prefix: bytes, negated: bool) -> Mask:
     return np.fromiter(found, np.bool_, len(pairs))
 
 
-# --- bounds from the plan ------------------------------------------------------------------------------------------------
+# --- bounds from the plan -----------------------------------------------------------------------------------
 
 
 def may_match_plan(
@@ -263,7 +264,7 @@ def _time_bounds(rows: Rows, names: frozenset[str], *, may_be_null: bool) -> Bou
     return _between(lower, upper, nulls=may_be_null, known=known)
 
 
-# --- bounds from Parquet -------------------------------------------------------------------------------------------------
+# --- bounds from Parquet ------------------------------------------------------------------------------------
 
 
 def statistics_bounds(

@@ -1,4 +1,6 @@
-"""Putting compacted parts into the place of listed ones: the objects that a ``replace`` names, and its intent."""
+"""Putting compacted parts into the place of listed ones: the objects that a ``replace`` names, and its
+intent.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class Work:
 
 
 def is_there(sidecars: SidecarCache, state: LogState, source: Source, log_start: int) -> bool:
-    """Return whether the parts of a source are still listed, and none of them was removed since the log start that was known."""
+    """Return whether the parts of a source are still listed, and none of them was removed since the log start
+    that was known.
+    """
     known = state.partition(source.key).log_start
     if source.key.topic_id not in state.topics or (known != log_start and known > source.range.start):
         return False
@@ -57,7 +61,9 @@ def is_overtaken(
     newest: LogState,
     sources: Sequence[Source],
 ) -> bool:
-    """Return whether a file of ``sources``, as of ``planned``, is gone because other clients have replaced or removed some of their records since."""
+    """Return whether a file of ``sources``, as of ``planned``, is gone because other clients have replaced or
+    removed some of their records since.
+    """
     return error.kind == FILE_MISSING and not all(
         is_there(sidecars, newest, one, planned.partition(one.key).log_start) for one in sources
     )
@@ -77,7 +83,9 @@ def list_of(sidecars: SidecarCache, state: LogState, source: Source) -> SegmentL
 def create_runs(
     born: int, topic: TopicState, works: Sequence[Work], files: Mapping[int, FileRecord]
 ) -> Steps[ObjectRecord]:
-    """Write the ``.runs`` of what was written anew; ``born``: an entry that its files were not born before."""
+    """Write the ``.runs`` of what was written anew; ``born``: an entry that its files were not born
+    before.
+    """
     runs = np.concatenate([np.zeros(0, RUN_ROW), *(work.runs for work in works)])
     runs = runs[np.lexsort((runs["start_offset"], runs["partition"]))]
     data = encode_runs(runs, files)

@@ -50,7 +50,8 @@ T = TypeVar("T")
 
 
 def on_newest(refresh: Callable[[], LogState], make: Callable[[LogState], T], state: LogState) -> T:
-    """Return ``make(state)``; where an object that the state names is gone or damaged, and the log has got newer entries, that of the newest state.
+    """Return ``make(state)``; where an object that the state names is gone or damaged, and the log has got
+    newer entries, that of the newest state.
 
     Requests: those of ``make``; 1 GET more at the least after an error.
     """
@@ -177,7 +178,8 @@ def read_plan(
 def read_resolved(
     reading: PartitionRead, rows: Rows, file_of: Callable[[int], FileRecord]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of planned rows as :func:`read_rows` does; where a file is gone, each record that is left, once, from the files that have it now.
+    """Yield the records of planned rows as :func:`read_rows` does; where a file is gone, each record that is
+    left, once, from the files that have it now.
 
     Raises NotFoundError, kind ``segment-file-missing``: the newest state still names the file; and as
     :meth:`Resolver.plan`. Requests: those of :func:`read_rows`; where a file is gone, 1 GET to follow the

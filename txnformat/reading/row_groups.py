@@ -15,7 +15,8 @@ __all__ = ["by_row_group", "narrowed", "row_groups_of", "without_rest"]
 
 
 def narrowed(rows: Rows, segment: SegmentFileReader, where: Predicate, topic: str, partition: int) -> Rows:
-    """Return planned rows of one file, split into row groups, without those that cannot hold a record to keep.
+    """Return planned rows of one file, split into row groups, without those that cannot hold a record to
+    keep.
 
     ``rows``: extents of one file, ascending. Returns structured array, dtype ``scan.PLANNED``: one row for
     each row group that remains, ascending.
@@ -76,7 +77,8 @@ def by_row_group(rows: Rows, segment: SegmentFileReader) -> Rows:
 
 
 def without_rest(rows: Rows, segment: SegmentFileReader) -> Rows:
-    """Return planned rows of appended batches without the row groups, at both ends, of which no record is taken: only ends are ever cut.
+    """Return planned rows of appended batches without the row groups, at both ends, of which no record is
+    taken: only ends are ever cut.
 
     Requests: the footer's, where a batch at an end has several row groups.
     """

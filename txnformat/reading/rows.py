@@ -228,7 +228,9 @@ def _pruned(rows: Rows, where: Predicate | None, topic: str, schema: TopicSchema
 def files_of_runs(
     rows: Rows, where: Predicate | None, topic: str, schema: TopicSchema, partition: int
 ) -> Rows:
-    """Return the numbers of the files that :func:`read_rows` opens, in its order, each as often as it opens it."""
+    """Return the numbers of the files that :func:`read_rows` opens, in its order, each as often as it opens
+    it.
+    """
     rows = _pruned(rows, where, topic, schema, partition)
     found: Rows = rows["file"][:1] if len(rows) else rows["file"]
     return np.append(found, rows["file"][1:][_breaks(rows)]) if len(rows) else found
@@ -383,7 +385,9 @@ def _runs(rows: Rows) -> Iterator[Rows]:
 
 
 def _breaks(rows: Rows) -> Rows:
-    """Tell of each planned row but the first whether the file or the order of row groups changes there, or what is taken of them."""
+    """Tell of each planned row but the first whether the file or the order of row groups changes there, or
+    what is taken of them.
+    """
     ends = rows["row_group"].astype(np.int64) + rows["row_group_count"]
     breaks: Rows = (rows["file"][1:] != rows["file"][:-1]) | (rows["row_group"][1:] < ends[:-1])
     if rows["stored"].any():
@@ -442,7 +446,9 @@ class _Run:
             )
 
     def left(self) -> Rows:
-        """Return the planned rows behind the last batch that was yielded; of the first one only the offsets are what is left."""
+        """Return the planned rows behind the last batch that was yielded; of the first one only the offsets
+        are what is left.
+        """
         first = int(np.searchsorted(self._ends, self._done, side="right"))
         rows = self._rows[first:].copy()
         rows["base_offset"][0] += self._done - int(self._ends[first] - rows["take"][0])

@@ -1,4 +1,5 @@
-"""Runs of compacted segments in the order of commits: which entries committed their records, and in which order runs are read.
+"""Runs of compacted segments in the order of commits: which entries committed their records, and in which
+order runs are read.
 
 A run has records of many entries. Where one entry after another is needed, its columns ``_offset`` and
 ``_commit_entry`` are read.
@@ -67,7 +68,9 @@ def _read(sidecars: SidecarCache, topic: TopicState, files: Mapping[int, FileRec
 
 
 def planned_by_commit(runs: Rows, readable: OffsetRange, since: int, until: int) -> Rows:
-    """Return runs (RUN_ROW) with records of the entries of (``since``, ``until``], as rows of dtype ``scan.PLANNED`` that are read in that order."""
+    """Return runs (RUN_ROW) with records of the entries of (``since``, ``until``], as rows of dtype
+    ``scan.PLANNED`` that are read in that order.
+    """
     rows = planned_runs(runs, readable)
     rows["stored"] = Stored.BY_COMMIT
     rows["since"] = np.maximum(since, runs["min_commit_entry"] - 1)

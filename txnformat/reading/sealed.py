@@ -1,4 +1,6 @@
-"""Reading sidecars and batch tables: fetched when a read touches them, verified, and kept for the next read."""
+"""Reading sidecars and batch tables: fetched when a read touches them, verified, and kept for the next
+read.
+"""
 
 from __future__ import annotations
 
@@ -139,7 +141,8 @@ class SidecarCache:
         )
 
     def whole(self, state: LogState, key: TopicPartition, wanted: OffsetRange) -> LogState:
-        """Return the state with the rows of a partition in it that were spilled: those of ``wanted``, and what became of them further on.
+        """Return the state with the rows of a partition in it that were spilled: those of ``wanted``, and
+        what became of them further on.
 
         Requests: none where nothing of ``wanted`` is spilled; else 1 GET for each spill that ends behind its
         start, none when it is kept. Raises CorruptDataError, StorageError.

@@ -1,4 +1,6 @@
-"""Reading runs of compacted files: their rows have offsets, producers and entries in columns, and say themselves which of them are taken."""
+"""Reading runs of compacted files: their rows have offsets, producers and entries in columns, and say
+themselves which of them are taken.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +124,8 @@ class StoredRun:
             )
 
     def left(self) -> Rows | None:
-        """Return the planned rows behind the last batch that was yielded; None where the footer does not say where that ended.
+        """Return the planned rows behind the last batch that was yielded; None where the footer does not say
+        where that ended.
 
         No request.
         """

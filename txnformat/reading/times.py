@@ -1,4 +1,5 @@
-"""Finding offsets by time, as Kafka's offsetsForTimes does: where a partition's records begin to be that young.
+"""Finding offsets by time, as Kafka's offsetsForTimes does: where a partition's records begin to be that
+young.
 
 A record's time is the topic's timestamp column, else the log time of its append. Records without a time never
 match. Aborted records count: the answer is a place in the log.

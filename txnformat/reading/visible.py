@@ -1,4 +1,5 @@
-"""Offsets of a partition that hold a record which a reader sees, and their number: exactly, from metadata alone.
+"""Offsets of a partition that hold a record which a reader sees, and their number: exactly, from metadata
+alone.
 
 Below the last stable offset what a committed reader sees never changes, so it is found out once.
 """
@@ -87,7 +88,8 @@ class Visible:
 
 
 def gone(sidecars: SidecarCache, state: LogState, key: TopicPartition, offsets: Int64s) -> Rows:
-    """Tell of offsets, ascending and from the log start on, whether key compaction or an erasure has removed the record that may have been there.
+    """Tell of offsets, ascending and from the log start on, whether key compaction or an erasure has removed
+    the record that may have been there.
 
     Requests: none below which nothing was removed; else 1 GET for each sealed segment among them that is not
     kept.
@@ -107,7 +109,8 @@ def _gone_end(partition: PartitionState) -> int:
 def visible_offsets(
     sidecars: SidecarCache, state: LogState, key: TopicPartition, within: OffsetRange
 ) -> Ranges:
-    """Return the offsets of a range that hold committed records; the range ends at the last stable offset or before.
+    """Return the offsets of a range that hold committed records; the range ends at the last stable offset or
+    before.
 
     Requests: 1 GET for each sealed segment and batch table that is not kept.
     """

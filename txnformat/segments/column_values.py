@@ -55,7 +55,8 @@ def columns_that_repeat(table: pa.Table) -> list[str]:
 
 
 def columns_without_bounds(table: pa.Table) -> frozenset[int]:
-    """Return the Parquet columns of a batch whose smallest and largest values would mislead: floats with NaN or -0.0.
+    """Return the Parquet columns of a batch whose smallest and largest values would mislead: floats with NaN
+    or -0.0.
 
     Parameters
     ----------

@@ -258,7 +258,8 @@ class Footer:
 
 _FORMATS = {
     Physical.INT32: struct.Struct("<i"), Physical.INT64: struct.Struct("<q"),
-    Physical.FLOAT: struct.Struct("<f"), Physical.DOUBLE: struct.Struct("<d"), Physical.BOOLEAN: struct.Struct("<?"),
+    Physical.FLOAT: struct.Struct("<f"), Physical.DOUBLE: struct.Struct("<d"),
+    Physical.BOOLEAN: struct.Struct("<?"),
 }  # fmt: skip
 
 
@@ -482,7 +483,8 @@ def _encode_metadata(found: Struct) -> tuple[bytes, bytes]:
     head = [
         numbers([(I32, 1, found[1])]),
         field_header(LIST, 2, 1), list_header(I32, len(found[2])), *(zigzag(each) for each in found[2]),
-        field_header(LIST, 3, 2), list_header(BINARY, len(path)), *(varint(len(name)) + name for name in path),
+        field_header(LIST, 3, 2), list_header(BINARY, len(path)),
+        *(varint(len(name)) + name for name in path),
     ]  # fmt: skip
     parts = [field_header(I32, 4, 3), zigzag(found[4])]
     before = 4

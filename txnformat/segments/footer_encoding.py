@@ -1,4 +1,5 @@
-"""Footers that are made here, of values that were checked: for pyarrow to decode row groups by, and for files of other writers.
+"""Footers that are made here, of values that were checked: for pyarrow to decode row groups by, and for files
+of other writers.
 
 Bounds that would mislead are taken out of pyarrow's own footers. Pure.
 """
@@ -108,7 +109,8 @@ def _footer(shape: Shape, groups: Sequence[tuple[int, Sequence[tuple[bytes, int]
 
 
 def without_bounds(footer: bytes, places: Mapping[int, Collection[int]]) -> bytes:
-    """Return a footer of pyarrow in which some column chunks have no smallest and no largest value; how many nulls they have is still told.
+    """Return a footer of pyarrow in which some column chunks have no smallest and no largest value; how many
+    nulls they have is still told.
 
     A column index, which has the same of each page, is not named any more either.
 
@@ -129,7 +131,9 @@ def without_bounds(footer: bytes, places: Mapping[int, Collection[int]]) -> byte
 
 
 def _chunk_without_bounds(chunk: _Fields) -> bytes:
-    """Fields of parquet.thrift: 3 metadata, therein 12 statistics, of these 1, 2, 5, 6 bounds and 7, 8 whether they are values; 6, 7 a column index."""
+    """Fields of parquet.thrift: 3 metadata, therein 12 statistics, of these 1, 2, 5, 6 bounds and 7, 8
+    whether they are values; 6, 7 a column index.
+    """
     metadata = _fields(chunk.of(3), 0)
     statistics = metadata.of(12)
     if not statistics:

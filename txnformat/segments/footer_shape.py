@@ -54,8 +54,9 @@ CODECS = {0: "uncompressed", 1: "snappy", 2: "gzip", 6: "zstd"}
 
 
 LISTS_BYTES_MAX = 80 * 1024 * 1024
-"""Bytes that the lists of a row group may decode to, all columns together (inclusive), beyond LISTS_RATIO_MAX times what is
-stored of each. Lists cannot be read in parts, and decoders need up to half as much again. A writer keeps to less (:mod:`txnformat.segments.writer`)."""
+"""Bytes that the lists of a row group may decode to, all columns together (inclusive), beyond LISTS_RATIO_MAX
+times what is stored of each. Lists cannot be read in parts, and decoders need up to half as much again. A
+writer keeps to less (:mod:`txnformat.segments.writer`)."""
 
 LISTS_RATIO_MAX = 80
 
@@ -66,7 +67,10 @@ class Physical:
     BOOLEAN, INT32, INT64, INT96, FLOAT, DOUBLE, BYTE_ARRAY, FIXED = range(8)
 
 
-WIDTHS = {Physical.BOOLEAN: 1, Physical.INT32: 4, Physical.INT64: 8, Physical.INT96: 12, Physical.FLOAT: 4, Physical.DOUBLE: 8}  # fmt: skip
+WIDTHS = {
+    Physical.BOOLEAN: 1, Physical.INT32: 4, Physical.INT64: 8, Physical.INT96: 12, Physical.FLOAT: 4,
+    Physical.DOUBLE: 8,
+}  # fmt: skip
 """Bytes of one decoded value."""
 
 
@@ -87,8 +91,8 @@ class Leaf(NamedTuple):
     names: bytes
     """The path, as a chunk has it."""
     level_bytes: int
-    """Bytes that a decoder needs for each value besides the value as Parquet has it, or its text: levels and marks of nulls of nested columns, offsets
-    of each list that it lies in, the 16 bytes of a decimal."""
+    """Bytes that a decoder needs for each value besides the value as Parquet has it, or its text: levels and
+    marks of nulls of nested columns, offsets of each list that it lies in, the 16 bytes of a decimal."""
 
     @property
     def repeated_bytes(self) -> int:
@@ -193,19 +197,23 @@ def _elements(footer: bytes) -> tuple[list[Struct], int]:
     return fields, at
 
 
-# --- schema elements -----------------------------------------------------------------------------------------------------
+# --- schema elements ----------------------------------------------------------------------------------------
 
 TYPE, LENGTH, REPETITION, NAME, CHILDREN, CONVERTED, SCALE, PRECISION, FIELD_ID, LOGICAL = range(1, 11)
 
 _CONVERTED: dict[int, Struct] = {
-    0: {1: {}}, 1: {2: {}}, 3: {3: {}}, 6: {6: {}}, 8: {7: {1: True, 2: {2: {}}}}, 10: {8: {1: True, 2: {2: {}}}},
-    15: {10: {1: 8, 2: True}}, 16: {10: {1: 16, 2: True}}, 17: {10: {1: 32, 2: True}}, 18: {10: {1: 64, 2: True}},
+    0: {1: {}}, 1: {2: {}}, 3: {3: {}}, 6: {6: {}}, 8: {7: {1: True, 2: {2: {}}}},
+    10: {8: {1: True, 2: {2: {}}}}, 15: {10: {1: 8, 2: True}}, 16: {10: {1: 16, 2: True}},
+    17: {10: {1: 32, 2: True}},
+    18: {10: {1: 64, 2: True}},
 }  # fmt: skip
 """Older annotations as the newer ones that say the same."""
 
 
 def elements_of(fields: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Return schema elements in one way of saying the same: name, repetition, type, length, children, annotation."""
+    """Return schema elements in one way of saying the same: name, repetition, type, length, children,
+    annotation.
+    """
     found = []
     for index, element in enumerate(fields):
         logical = element.get(LOGICAL)
@@ -256,7 +264,7 @@ def _leaves(elements: Sequence[tuple[Any, ...]]) -> list[Leaf]:
     return found
 
 
-# --- patterns ------------------------------------------------------------------------------------------------------------
+# --- patterns -----------------------------------------------------------------------------------------------
 
 _NUMBER = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 _ENCODING = rb"[\x00\x04\x06\x08\x10]"
@@ -308,7 +316,9 @@ def chunk_rest(width: int) -> re.Pattern[bytes]:
 
 
 def chunk_statistics(width: int) -> bytes:
-    """Return the pattern of statistics of values of a width: nulls, smallest and largest twice, both once, or neither."""
+    """Return the pattern of statistics of values of a width: nulls, smallest and largest twice, both once, or
+    neither.
+    """
     value = re.escape(varint(width)) + b".{%d}" % width
     bounds = (value, value, _NUMBER, value, value)
     return rb"(?:\x18%b\x18%b\x16|\x36)%b(?:\x28%b\x18%b[\x11\x12]{0,2})?\x00" % bounds

@@ -1,4 +1,5 @@
-"""Reads of several files that are decoded as one: for small files a call of the decoder takes longer than its work.
+"""Reads of several files that are decoded as one: for small files a call of the decoder takes longer than its
+work.
 
 Row groups of a Parquet file stand for themselves. So the fetched and checked row groups of files of one
 schema are put together to one file in memory (:mod:`txnformat.segments.merged`), which is decoded once.
@@ -23,7 +24,8 @@ TOGETHER_BYTES = 128 * 1024
 
 
 def load_together(reads: Sequence[SegmentRead], bytes_max: int) -> None:
-    """Do what :meth:`~txnformat.segments.reader.SegmentRead.load` does of several reads, and decode them in as few calls of the decoder as possible.
+    """Do what :meth:`~txnformat.segments.reader.SegmentRead.load` does of several reads, and decode them in
+    as few calls of the decoder as possible.
 
     Row groups of a Parquet file stand for themselves: those of several files are decoded as if they were
     one's. ``bytes_max``: that decode to so many bytes (inclusive), and at least the first; the others are

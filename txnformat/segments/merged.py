@@ -1,4 +1,6 @@
-"""One Parquet file in memory made of fetched row groups of several segment files: they are decoded by one call of pyarrow's."""
+"""One Parquet file in memory made of fetched row groups of several segment files: they are decoded by one
+call of pyarrow's.
+"""
 
 from __future__ import annotations
 

@@ -44,12 +44,12 @@ __all__ = [
 ]
 
 PAGE_BYTES_MAX = 72 * 1024 * 1024
-"""Largest decompressed page (inclusive), unless it is at most RATIO_MAX times as large as what is stored of it. A writer's
-largest row group, which may be one page, has 64 MiB, and a little more in Parquet."""
+"""Largest decompressed page (inclusive), unless it is at most RATIO_MAX times as large as what is stored of
+it. A writer's largest row group, which may be one page, has 64 MiB, and a little more in Parquet."""
 
 RUNS_MAX = 1_000_000
-"""Runs of equal or packed numbers of a dictionary that are counted of row groups that are looked at together, or of the lists of one; or one for
-each byte that is stored."""
+"""Runs of equal or packed numbers of a dictionary that are counted of row groups that are looked at together,
+or of the lists of one; or one for each byte that is stored."""
 
 PACKED = 65_536
 """Packed numbers of a dictionary that are looked at at once."""
@@ -91,7 +91,9 @@ class Pages(NamedTuple):
     """Bytes of the largest data page, decompressed."""
 
     def at_once(self, leaf: Leaf) -> int:
-        """Return the bytes that a decoder holds of the pages at a time, even if it reads few rows: its dictionary, and a data page."""
+        """Return the bytes that a decoder holds of the pages at a time, even if it reads few rows: its
+        dictionary, and a data page.
+        """
         if self.dictionary is None:
             return self.largest
         _, _, size, values = self.dictionary
@@ -162,7 +164,9 @@ def look(data: memoryview, chunk: Chunk, leaf: Leaf) -> Pages:
 
 
 def repeats(pages: Pages) -> bool:
-    """Tell whether all values are numbers of a dictionary that is small against them: it pays to decode the numbers."""
+    """Tell whether all values are numbers of a dictionary that is small against them: it pays to decode the
+    numbers.
+    """
     return pages.dictionary is not None and not pages.plain_bytes and 4 * pages.dictionary[3] <= pages.encoded
 
 
@@ -226,7 +230,8 @@ class Lists(NamedTuple):
 
 
 def check_lists(columns: Sequence[Lists]) -> None:
-    """Raise FooterError about the repeated columns of a row group, which cannot be read in parts, if they are too large.
+    """Raise FooterError about the repeated columns of a row group, which cannot be read in parts, if they are
+    too large.
 
     A row group that can be read can also be read with fewer of the columns: each adds what is beyond its own
     share.
@@ -256,7 +261,8 @@ def _counted(one: Lists, left: Effort) -> Lists:
         texts = _numbered_bytes(one.data, one.chunk, one.leaf, one.pages, left)
     except _TooMuchEffortError:
         raise FooterError(
-            "lists of a segment file have too many runs of numbers, or values of dictionaries, for what is stored",
+            "lists of a segment file have too many runs of numbers, or values of dictionaries, for what "
+            "is stored",
             f"at most {RUNS_MAX}, or one for each byte",
             "more",
         ) from None
@@ -312,7 +318,9 @@ def _past_texts(data: memoryview, at: int) -> int:
 
 
 def _header(data: bytes, start: int, leaf: Leaf) -> tuple[int, int, int, int, int, int]:
-    """Return end, kind, bytes, stored bytes, values and encoding of any page header, which begins at ``start``."""
+    """Return end, kind, bytes, stored bytes, values and encoding of any page header, which begins at
+    ``start``.
+    """
     try:
         header, length = read_struct(data, 0)
     except ThriftError as error:
@@ -355,7 +363,9 @@ WALKED_MAX = 100_000
 
 
 def _longest(stored: memoryview, codec: int, size: int, values: int) -> int:
-    """Return a length that no value of a dictionary of values with lengths exceeds: the longest, if that is told quickly."""
+    """Return a length that no value of a dictionary of values with lengths exceeds: the longest, if that is
+    told quickly.
+    """
     data = _decompressed(stored, codec, size)
     bound = size - 4 * values
     if not values:
@@ -390,7 +400,7 @@ def _longest_of_walk(data: bytes, values: int, bound: int) -> int:
     return min(bound, longest)
 
 
-# --- texts that are numbers of a dictionary ----------------------------------------------------------------------
+# --- texts that are numbers of a dictionary -----------------------------------------------------------------
 
 
 def _can_be_counted(chunk: Chunk, pages: Pages, left: Effort) -> bool:
@@ -405,7 +415,9 @@ def _can_be_counted(chunk: Chunk, pages: Pages, left: Effort) -> bool:
 
 
 def _numbered_bytes(data: memoryview, chunk: Chunk, leaf: Leaf, pages: Pages, left: Effort) -> int:
-    """Return how many bytes the values of a column have that are numbers of a dictionary; exact but for padding."""
+    """Return how many bytes the values of a column have that are numbers of a dictionary; exact but for
+    padding.
+    """
     if pages.dictionary is None:
         return 0
     at, stored, size, values = pages.dictionary
@@ -450,7 +462,9 @@ def _lengths(data: bytes, values: int) -> np.ndarray[Any, np.dtype[np.int64]]:
 def _bytes_of_numbers(
     data: bytes, levels: int, lengths: np.ndarray[Any, np.dtype[np.int64]], values: int, left: Effort
 ) -> int:
-    """Return the bytes of the values of a page: Parquet's hybrid of runs and packed numbers, behind its levels."""
+    """Return the bytes of the values of a page: Parquet's hybrid of runs and packed numbers, behind its
+    levels.
+    """
     at = 0
     for _ in range(levels):  # repetition if it repeats, and definition, each with its length before it
         at += 4 + int.from_bytes(data[at : at + 4], "little")
@@ -486,7 +500,9 @@ def _bytes_of_numbers(
 
 
 def _packed(data: bytes, width: int, count: int) -> Iterator[np.ndarray[Any, np.dtype[np.int64]]]:
-    """Yield numbers of ``width`` bits, the lowest bit first; at most ``count``, and PACKED at once, for their bits take a byte each."""
+    """Yield numbers of ``width`` bits, the lowest bit first; at most ``count``, and PACKED at once, for their
+    bits take a byte each.
+    """
     octets = PACKED // 8 * width
     weights = 1 << np.arange(width, dtype=np.int64)
     for start in range(0, count, PACKED):
@@ -503,11 +519,13 @@ def _packed(data: bytes, width: int, count: int) -> Iterator[np.ndarray[Any, np.
             return
 
 
-# --- values of dictionaries ----------------------------------------------------------------------------------------------
+# --- values of dictionaries ---------------------------------------------------------------------------------
 
 
 def whole_values(table: pa.Table, bytes_max: int) -> pa.Table:
-    """Return a table with values in place of numbers of a dictionary, unless they would take more than ``bytes_max``."""
+    """Return a table with values in place of numbers of a dictionary, unless they would take more than
+    ``bytes_max``.
+    """
     numbered = [index for index, type_ in enumerate(table.schema.types) if pa.types.is_dictionary(type_)]
     if sum(_values_bytes(table.column(index)) for index in numbered) > bytes_max:
         return table
@@ -527,7 +545,9 @@ def _values_bytes(column: pa.ChunkedArray) -> int:
 
 
 def with_values(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
-    """Yield a batch with values in place of numbers of dictionaries, in pieces of about ``bytes_max`` bytes."""
+    """Yield a batch with values in place of numbers of dictionaries, in pieces of about ``bytes_max``
+    bytes.
+    """
     numbered = [column for column in batch.columns if pa.types.is_dictionary(column.type)]
     if not numbered:
         yield batch

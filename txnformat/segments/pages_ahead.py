@@ -1,4 +1,5 @@
-"""The memory that fetched pages of some columns and row groups will take, computed before a decoder gets them.
+"""The memory that fetched pages of some columns and row groups will take, computed before a decoder gets
+them.
 
 Pure.
 """

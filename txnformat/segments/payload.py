@@ -1,4 +1,5 @@
-"""The payload of a commit entry: segment files that are too small for objects of their own, behind the entry's document.
+"""The payload of a commit entry: segment files that are too small for objects of their own, behind the
+entry's document.
 
 Pure.
 
@@ -59,7 +60,9 @@ def payload_record(payload: bytes) -> PayloadRecord | None:
 
 
 def payload_problem(named: PayloadRecord | None, data: bytes) -> str | None:
-    """Return what an entry's bytes have in place of the payload that their head names, for an error; None: it is that payload."""
+    """Return what an entry's bytes have in place of the payload that their head names, for an error; None: it
+    is that payload.
+    """
     payload = payload_of(data)
     found = payload_record(payload)
     if found == named:

@@ -98,7 +98,9 @@ class RangedFile(SeekableFile):
 
 
 def joined(ranges: Iterable[tuple[int, bytes]]) -> bytes:
-    """Return a file from its first byte to the end of its last range, as one piece; what lies between the ranges is zeros."""
+    """Return a file from its first byte to the end of its last range, as one piece; what lies between the
+    ranges is zeros.
+    """
     parts: list[bytes] = []
     end = 0
     for start, data in sorted(ranges):

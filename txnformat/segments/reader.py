@@ -119,13 +119,17 @@ class SegmentFileReader:
     def begin(
         self, row_groups: Sequence[int], columns: Sequence[str], batch_rows_max: int
     ) -> Iterator[pa.RecordBatch]:
-        """Do what :meth:`read` does, but fetch and decode the first window now, and return the iterator over all."""
+        """Do what :meth:`read` does, but fetch and decode the first window now, and return the iterator over
+        all.
+        """
         read = self.start(row_groups, columns, batch_rows_max)
         read.load()
         return read.batches()
 
     def start(self, row_groups: Sequence[int], columns: Sequence[str], batch_rows_max: int) -> SegmentRead:
-        """Return a read of which nothing but the footer was fetched; parameters and errors are those of :meth:`read`."""
+        """Return a read of which nothing but the footer was fetched; parameters and errors are those of
+        :meth:`read`.
+        """
         self.object.footer()
         unknown = [name for name in columns if not self.columns.has(name)]
         if unknown:
@@ -144,7 +148,9 @@ class SegmentFileReader:
         names: Sequence[str],
         batch_rows_max: int,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of windows in order, with the reader's names; the next windows are on their way meanwhile."""
+        """Yield the batches of windows in order, with the reader's names; the next windows are on their way
+        meanwhile.
+        """
         schema = self._known(columns).schema
         given = schema
         if columns != names:
@@ -183,7 +189,9 @@ class SegmentFileReader:
             yield part
 
     def _weight(self, window: _Loaded | Window) -> int:
-        """Return how many of the windows on their way one counts for: a large one keeps the others waiting."""
+        """Return how many of the windows on their way one counts for: a large one keeps the others
+        waiting.
+        """
         if not isinstance(window, Window):
             return 0
         return self._threads if window.decoded > WINDOW_DECODED_BYTES else 1
@@ -341,7 +349,9 @@ class SegmentFileReader:
         columns: Sequence[str],
         at_once_max: int | None = None,
     ) -> Looked | None:
-        """Look at the pages of columns, before a decoder gets them: :func:`~txnformat.segments.pages_ahead.look_at_pages`."""
+        """Look at the pages of columns, before a decoder gets them:
+        :func:`~txnformat.segments.pages_ahead.look_at_pages`.
+        """
         chunks = [(group, self.chunks(group, columns)) for group in groups]
         try:
             return look_at_pages(ranges, chunks, self._known(columns).leaves, at_once_max=at_once_max)
@@ -428,7 +438,9 @@ class SegmentFileReader:
     def check_decoded(
         self, found: pa.Table | pa.RecordBatch, rows: int, columns: Sequence[str], looked: Looked
     ) -> None:
-        """Raise CorruptDataError about decoded rows that have another number, or other columns, than the footer says."""
+        """Raise CorruptDataError about decoded rows that have another number, or other columns, than the
+        footer says.
+        """
         schema = found.schema
         if found.num_rows == rows and not looked.numbered and schema.equals(self._known(columns).schema):
             return
@@ -444,7 +456,8 @@ class SegmentFileReader:
 
 
 class SegmentRead:
-    """A read of one file that has begun: what comes first is loaded alone, or together with that of other files.
+    """A read of one file that has begun: what comes first is loaded alone, or together with that of other
+    files.
 
     Call :meth:`load` or :func:`load_together`, then :meth:`batches`, once.
     """
@@ -480,7 +493,9 @@ class SegmentRead:
 
     @property
     def decoded_bytes(self) -> int:
-        """Bytes that what comes first decodes to, about: as the footer says before it was checked, as its pages say after that."""
+        """Bytes that what comes first decodes to, about: as the footer says before it was checked, as its
+        pages say after that.
+        """
         if isinstance(self.first, Checked):
             return self.first.looked.decoded
         return 0 if self._window is None else self._window.decoded

@@ -68,7 +68,9 @@ class RunningDigest:
         return self._sha256.hexdigest()
 
     def crc32(self, start: int, length: int) -> int | None:
-        """Return the CRC-32 of a part, whose bytes are gone; None unless it begins and ends where updates did."""
+        """Return the CRC-32 of a part, whose bytes are gone; None unless it begins and ends where updates
+        did.
+        """
         self.wait()
         at = self._crc32_at
         if start not in at or start + length not in at:

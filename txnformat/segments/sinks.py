@@ -1,4 +1,6 @@
-"""Sinks for pyarrow's writer of segment files: bytes are counted and hashed on their way to the store, and the footer is kept back."""
+"""Sinks for pyarrow's writer of segment files: bytes are counted and hashed on their way to the store, and
+the footer is kept back.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +106,9 @@ class StreamSink:
 
 
 class WholeSink:
-    """The same for a small file: pyarrow writes to memory, without a step in Python for each piece; the store gets all at the end."""
+    """The same for a small file: pyarrow writes to memory, without a step in Python for each piece; the store
+    gets all at the end.
+    """
 
     def __init__(self, out: ObjectWriter) -> None:
         self._out = out

@@ -1,4 +1,5 @@
-"""Thrift's compact protocol, as far as Parquet's footers and page headers use it: read with bounds, and written.
+"""Thrift's compact protocol, as far as Parquet's footers and page headers use it: read with bounds, and
+written.
 
 Pure.
 
@@ -99,7 +100,9 @@ def read_struct(data: bytes, at: int, depth: int = 1) -> tuple[Struct, int]:
 
 
 def read_field(data: bytes, at: int, before: int) -> tuple[int, int, int]:
-    """Return number and type of the next field, and where its value begins; type 0 is the end of the struct."""
+    """Return number and type of the next field, and where its value begins; type 0 is the end of the
+    struct.
+    """
     header = _byte(data, at)
     at += 1
     if header == 0:
@@ -176,7 +179,7 @@ def read_list_header(data: bytes, at: int) -> tuple[int, int, int]:
     return header & 15, count, at
 
 
-# --- writing -------------------------------------------------------------------------------------------------------------
+# --- writing ------------------------------------------------------------------------------------------------
 
 
 def varint(value: int) -> bytes:
@@ -195,7 +198,9 @@ def zigzag(value: int) -> bytes:
 
 
 def field_header(kind: int, number: int, before: int) -> bytes:
-    """Return what stands before a field's value; ``before`` is the number of the field before it, 0 for the first."""
+    """Return what stands before a field's value; ``before`` is the number of the field before it, 0 for the
+    first.
+    """
     return bytes([(number - before) << 4 | kind])
 
 

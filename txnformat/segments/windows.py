@@ -1,4 +1,5 @@
-"""Windows: the row groups of a file that are fetched, checked and decoded in one go, and what becomes of one on the way.
+"""Windows: the row groups of a file that are fetched, checked and decoded in one go, and what becomes of one
+on the way.
 
 Pure.
 """
@@ -45,14 +46,18 @@ class Parts(NamedTuple):
 
 
 class Later(NamedTuple):
-    """A window with large pages, or that may decode to more than its footer says: its turn has to come, no other one is decoded beside it."""
+    """A window with large pages, or that may decode to more than its footer says: its turn has to come, no
+    other one is decoded beside it.
+    """
 
     ranges: dict[int, bytes]
     groups: list[int]
 
 
 class Checked(NamedTuple):
-    """A window that may be decoded in one piece: its bytes were compared with their checksums, its pages were looked at."""
+    """A window that may be decoded in one piece: its bytes were compared with their checksums, its pages were
+    looked at.
+    """
 
     ranges: dict[int, bytes]
     groups: list[int]

@@ -42,16 +42,17 @@ ROW_GROUP_BYTES_MAX = 64 * 1024 * 1024
 """Largest row group, in Arrow bytes in memory: bounds what a writer and a reader hold at a time."""
 
 LISTS_ROW_GROUP_BYTES_MAX = 16 * 1024 * 1024
-"""The same, of a schema with lists or maps: Parquet needs more for their small values than Arrow, and a reader cannot tell
-before it decodes them how many lie in a row."""
+"""The same, of a schema with lists or maps: Parquet needs more for their small values than Arrow, and a
+reader cannot tell before it decodes them how many lie in a row."""
 
 LISTS_DECODED_BYTES_MAX = 64 * 1024 * 1024
-"""Bytes that a decoder needs for the lists of the largest row group, counted as a reader counts them; with space for what the
-writer does not know: which values go to a dictionary. Less than LISTS_BYTES_MAX, above which a reader refuses them."""
+"""Bytes that a decoder needs for the lists of the largest row group, counted as a reader counts them; with
+space for what the writer does not know: which values go to a dictionary. Less than LISTS_BYTES_MAX, above
+which a reader refuses them."""
 
 UNEVEN_MIN = 1.125
-"""Row groups of flat columns up to this times the largest (inclusive) are as the others: rows that are alike are never quite of one size, and
-readers take what is a fourth larger."""
+"""Row groups of flat columns up to this times the largest (inclusive) are as the others: rows that are alike
+are never quite of one size, and readers take what is a fourth larger."""
 
 COMPRESSION_LEVEL = 1
 """Level of zstd: higher ones cost several times the time for a few percent."""
@@ -61,8 +62,8 @@ SMALL_BYTES = 1024 * 1024
 the store."""
 
 PAGES_BYTES = 32 * 1024 * 1024
-"""A reader may hold a page of each column at a time, and bounds what they take (:mod:`txnformat.segments.pages`): so wide tables have small pages, but
-none of less than PAGE_BYTES_MIN."""
+"""A reader may hold a page of each column at a time, and bounds what they take
+(:mod:`txnformat.segments.pages`): so wide tables have small pages, but none of less than PAGE_BYTES_MIN."""
 PAGE_BYTES, PAGE_BYTES_MIN = 1024 * 1024, 4096
 
 BLOOM_FALSE_POSITIVES = 0.01
@@ -80,7 +81,8 @@ def chunk_range(chunk: Any) -> tuple[int, int]:
 
 
 def is_uneven(table: pa.Table, schema: pa.Schema) -> bool:
-    """Return whether a row group of a table would be above the largest although it has its share of the rows: of large values.
+    """Return whether a row group of a table would be above the largest although it has its share of the rows:
+    of large values.
 
     Readers refuse what is large and compresses very well, for they cannot tell it from an object that is made
     to fill their memory (docs/internals/spec.md, 6.1). A file with such a row group is written without
@@ -128,7 +130,9 @@ def _repeats(type_: pa.DataType) -> bool:
 
 
 def _excess(table: pa.Table, bounds: _Bounds) -> float:
-    """Return how many times as large as the largest row group a table is; where that is below one, perhaps a little more."""
+    """Return how many times as large as the largest row group a table is; where that is below one, perhaps a
+    little more.
+    """
     size = bytes_at_most(table, bounds.schema)
     if size > bounds.arrow:
         size = table.nbytes
@@ -161,7 +165,8 @@ def _row_groups(table: pa.Table, bounds: _Bounds) -> list[tuple[int, int]]:
 
 
 def _lists_bytes(table: pa.Table, repeated: Sequence[Leaf | None]) -> int:
-    """Return what a decoder needs at most for the lists of a table, as a reader counts it (:func:`txnformat.segments.pages.decoded_bytes`).
+    """Return what a decoder needs at most for the lists of a table, as a reader counts it
+    (:func:`txnformat.segments.pages.decoded_bytes`).
 
     The lengths of the arrays tell how many values Parquet has of each column: those of its lists, and one for
     each that is empty. A text's length has 4 bytes in a page, and levels up to 2; these are counted, too.
@@ -204,7 +209,9 @@ def _value_counts(array: pa.Array, values: int) -> Iterator[tuple[int, int]]:
 
 
 class Indexing(NamedTuple):
-    """Structures that a file has beside its rows, for engines that skip pages and row groups by them: a page index, and Bloom filters."""
+    """Structures that a file has beside its rows, for engines that skip pages and row groups by them: a page
+    index, and Bloom filters.
+    """
 
     bloom_columns: tuple[str, ...] = ()
     """Columns with a Bloom filter for each row group. Without effect where pyarrow cannot write one
@@ -363,7 +370,9 @@ class SegmentFileWriter:
             raise InternalError("the segment file was closed, aborted, or failed before", object=self._key)
 
     def _opened(self, first_batch: pa.Table) -> Any:
-        """Return pyarrow's writer, made at the first call: the first batch says which columns get dictionaries."""
+        """Return pyarrow's writer, made at the first call: the first batch says which columns get
+        dictionaries.
+        """
         if self._parquet is None:
             self._parquet = pq.ParquetWriter(
                 self._sink.target(),
@@ -397,7 +406,9 @@ class SegmentFileWriter:
         return smallest // 1000, largest // 1000
 
     def _footer(self) -> tuple[bytes, bytes]:
-        """Finish the Parquet file, and return its indexes and filters, and its footer, with the checksums of the chunks filled in."""
+        """Finish the Parquet file, and return its indexes and filters, and its footer, with the checksums of
+        the chunks filled in.
+        """
         # The chunks' places are known only when pyarrow has made the footer, so a text of the same length
         # holds
         # the place of their checksums. Values of columns stand before it in a footer, hence the last
@@ -430,7 +441,9 @@ class SegmentFileWriter:
         return indexes, without_bounds(whole, self._without_bounds) if self._without_bounds else whole
 
     def _check_lists(self, row_group: Any) -> None:
-        """Raise InvalidInputError about a row group that no reader takes: of one row that has nearly nothing but nulls."""
+        """Raise InvalidInputError about a row group that no reader takes: of one row that has nearly nothing
+        but nulls.
+        """
         beyond = 0
         for column, leaf in enumerate(self._bounds.repeated):
             if leaf is not None:
@@ -445,7 +458,8 @@ class SegmentFileWriter:
                 kind="unwritable-batch",
                 hint="use several rows",
                 object=self._key,
-                expected=f"at most {LISTS_BYTES_MAX} bytes when decoded, beyond {LISTS_RATIO_MAX} times what is stored",
+                expected=f"at most {LISTS_BYTES_MAX} bytes when decoded, beyond {LISTS_RATIO_MAX} times "
+                f"what is stored",
                 got=beyond,
             )
 

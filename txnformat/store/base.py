@@ -111,7 +111,9 @@ class ObjectStore(Protocol):
         ...
 
     def store_time_ms(self) -> int:
-        """Return the store's time, ms since the epoch (local disk and memory: the own clock is store time)."""
+        """Return the store's time, ms since the epoch (local disk and memory: the own clock is store
+        time).
+        """
         ...
 
     def get(self, key: str, bytes_max: int | None = None) -> bytes | None:
@@ -165,18 +167,23 @@ class ObjectStore(Protocol):
 
 
 def asked(store: ObjectStore, method: str, *arguments: Any) -> Any:
-    """Return what a method returns that a store may have; None: it has none, as those of others that know only :class:`ObjectStore`."""
+    """Return what a method returns that a store may have; None: it has none, as those of others that know
+    only :class:`ObjectStore`.
+    """
     own = getattr(store, method, None)
     return None if own is None else own(*arguments)
 
 
 def make_durable(store: ObjectStore, keys: Sequence[str]) -> None:
-    """Call the store's :meth:`ObjectStore.make_durable`; a store of others that has none is durable by itself."""
+    """Call the store's :meth:`ObjectStore.make_durable`; a store of others that has none is durable by
+    itself.
+    """
     asked(store, "make_durable", keys)
 
 
 def list_each(store: ObjectStore, prefix: str, take: Callable[[ObjectInfo], object]) -> None:
-    """Call ``take`` with each object whose key starts with ``prefix``, in any order; a store holds few of them at a time, if it has a method of this name.
+    """Call ``take`` with each object whose key starts with ``prefix``, in any order; a store holds few of
+    them at a time, if it has a method of this name.
 
     When it raises, some may have been taken. Objects that come or go meanwhile are taken or not. ``take``
     raises no OSError: a store takes it for its own.
@@ -190,7 +197,8 @@ def list_each(store: ObjectStore, prefix: str, take: Callable[[ObjectInfo], obje
 
 
 def lists_by_scanning(store: ObjectStore) -> bool:
-    """Return whether a listing after a key looks at every object under the prefix, as one of a directory does.
+    """Return whether a listing after a key looks at every object under the prefix, as one of a directory
+    does.
 
     A store says so by an attribute of this name.
     """
@@ -198,7 +206,9 @@ def lists_by_scanning(store: ObjectStore) -> bool:
 
 
 def too_large(url: str, key: str, expected: int, got: int | None) -> StorageError:
-    """Return the error about an object with more than ``expected`` bytes; ``got`` is None when nothing says how many."""
+    """Return the error about an object with more than ``expected`` bytes; ``got`` is None when nothing says
+    how many.
+    """
     return StorageError(
         "an object is larger than the format allows",
         kind="object-too-large",
@@ -247,7 +257,8 @@ def rotate_key(store: ObjectStore, *, master: bool) -> int:
 
 
 def created_ms(store: ObjectStore, key: str) -> int | None:
-    """Return when an object was created, in the store's time, ms since the epoch; None: it is not there, or the store cannot tell.
+    """Return when an object was created, in the store's time, ms since the epoch; None: it is not there, or
+    the store cannot tell.
 
     A time that is too late is possible (a copy of the object is younger than the object); one that is before
     the object could be seen is not, but for the time of one request. Requests: 1 HEAD.
@@ -257,7 +268,8 @@ def created_ms(store: ObjectStore, key: str) -> int | None:
 
 
 def keeps_versions(store: ObjectStore) -> bool | None:
-    """Return whether a store keeps old versions of objects that were replaced or deleted; None: it does not say.
+    """Return whether a store keeps old versions of objects that were replaced or deleted; None: it does not
+    say.
 
     Requests: at most 1. Raises StorageError.
     """

@@ -1,4 +1,5 @@
-"""Files and directories beneath a root, opened so that nothing there leads outside of it, hangs, or is something else.
+"""Files and directories beneath a root, opened so that nothing there leads outside of it, hangs, or is
+something else.
 
 A path is walked component by component: the first is opened from the root, each further one from the
 directory before it, none through a symbolic link (``O_NOFOLLOW``). So a link that takes the place of a
@@ -74,7 +75,9 @@ class Tree:
         self.follow_symlinks = follow_symlinks
 
     def read(self, path: str, use: Callable[[int, int], T]) -> T:
-        """Return ``use`` of the descriptor of a regular file, which is closed afterwards, and of the bytes that it has."""
+        """Return ``use`` of the descriptor of a regular file, which is closed afterwards, and of the bytes
+        that it has.
+        """
         opened: list[int] = []
         closing = map(os.close, opened)
         try:
@@ -125,7 +128,9 @@ class Tree:
             _finish(closing)
 
     def way(self, path: str) -> Way:
-        """Return the directories from the root to a path, both inclusive, where links are followed: else there is no circle."""
+        """Return the directories from the root to a path, both inclusive, where links are followed: else
+        there is no circle.
+        """
         found: set[tuple[int, int]] = set()
         while self.follow_symlinks and len(path) >= self._start - 1:
             with contextlib.suppress(OSError):  # opening it says what is wrong
@@ -142,7 +147,9 @@ class Tree:
         self._at_parent(path, lambda name, at: os.mkdir(name, dir_fd=at))
 
     def _at_parent(self, path: str, use: Callable[[str, int | None], T]) -> T:
-        """Return ``use`` of a name and the directory that it is in; of the whole path and None where links are followed."""
+        """Return ``use`` of a name and the directory that it is in; of the whole path and None where links
+        are followed.
+        """
         parent, _, name = path.rpartition("/")
         if self.follow_symlinks or not path.startswith(self._beneath):
             return use(path, None)
@@ -223,7 +230,9 @@ def read_exactly(file: int, start: int, length: int, path: str) -> bytes:
 
 
 def read_whole(file: int, size: int, most: int) -> bytes | int:
-    """Return the bytes of an open file; of one with more than ``most`` how many it has, and nothing is read of it."""
+    """Return the bytes of an open file; of one with more than ``most`` how many it has, and nothing is read
+    of it.
+    """
     if size > most:
         return size
     data = os.read(file, size + 1)  # the one more tells that there is no more

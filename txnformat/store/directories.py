@@ -22,9 +22,10 @@ from txnformat.store.posix import Posix, storage_error
 __all__ = ["YOUNG_MS", "Directories"]
 
 YOUNG_MS = 60 * 60 * 1000
-"""Age of the last change of an object or a directory from which on (inclusive) its names are durable without a sync, ms:
-six times the longest that a file system keeps them back. A clock that is set back makes directories younger; one that is set forward
-is set soon after the start of a machine, so in its first hour every directory counts as young."""
+"""Age of the last change of an object or a directory from which on (inclusive) its names are durable without
+a sync, ms: six times the longest that a file system keeps them back. A clock that is set back makes
+directories younger; one that is set forward is set soon after the start of a machine, so in its first hour
+every directory counts as young."""
 
 _CANNOT_SYNC = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})
 """Errors of a file system that has no sync of directories. No log was written there: it was put there."""
@@ -125,7 +126,7 @@ class Directories:
                 raise self._on_failed_sync(storage_error(error, "fsync directory", path)) from error
         finally:
             os.close(directory)
-        self._check_no_failed_sync()  # another thread's may have failed meanwhile: then this one proves nothing
+        self._check_no_failed_sync()  # another thread's may have failed: then this one proves nothing
 
     def _is_old_object(self, path: str) -> bool:
         try:

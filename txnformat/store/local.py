@@ -72,7 +72,8 @@ class _Poison(NamedTuple):
 
 
 class LocalStore:
-    """Objects as files below the directory ``root``, made by the first write when missing; safe for many threads and many processes.
+    """Objects as files below the directory ``root``, made by the first write when missing; safe for many
+    threads and many processes.
 
     The constructor does no IO. The store's time is ``clock``'s wall clock; ``ids`` gives temporary names;
     ``posix`` has the system calls, of this store alone. Beneath the root there are regular files and
@@ -257,7 +258,9 @@ class LocalStore:
         return [ObjectInfo(key, found.pop(key)) for key in sorted(found)]
 
     def list_each(self, prefix: str, take: Callable[[ObjectInfo], object]) -> None:
-        """Call ``take`` with the objects under ``prefix``, in the order of the directories; a thousand are held at a time."""
+        """Call ``take`` with the objects under ``prefix``, in the order of the directories; a thousand are
+        held at a time.
+        """
         self._look_through(prefix, None, lambda key, size: take(ObjectInfo(key, size)))
 
     def _look_through(self, prefix: str, start_after: str | None, take: Callable[[str, int], object]) -> None:
@@ -269,7 +272,9 @@ class LocalStore:
             waiting += self._scan(*waiting.pop(), prefix, start_after, take)
 
     def keeps_versions(self) -> bool:
-        """Return False: what is deleted is gone; a file system that takes snapshots of itself does not say so."""
+        """Return False: what is deleted is gone; a file system that takes snapshots of itself does not say
+        so.
+        """
         return False
 
     def delete(self, key: str) -> None:
@@ -304,7 +309,8 @@ class LocalStore:
         start_after: str | None,
         take: Callable[[str, int], object],
     ) -> Sequence[tuple[str, Way]]:
-        """Call ``take`` with key and size of each object of ``directory`` (empty, or ending in ``/``); return the directories in it.
+        """Call ``take`` with key and size of each object of ``directory`` (empty, or ending in ``/``); return
+        the directories in it.
 
         ``above`` is the way to it: a link to one of these would lead around a circle.
         """

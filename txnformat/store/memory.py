@@ -108,7 +108,9 @@ class MemoryStore:
             return found
 
     def keeps_versions(self) -> bool:
-        """Return False: what is deleted is gone; a file system that takes snapshots of itself does not say so."""
+        """Return False: what is deleted is gone; a file system that takes snapshots of itself does not say
+        so.
+        """
         return False
 
     def delete(self, key: str) -> None:

@@ -100,7 +100,8 @@ def _encrypted(store: ObjectStore, source: KeySource) -> ObjectStore:
             raise
         raise UnsupportedStoreError(
             "an encrypted log needs a package that is not installed: cryptography",
-            hint="pip install 'txnlog[encryption]' for the Python that runs this; for Spark on its executors, too",
+            hint="pip install 'txnlog[encryption]' for the Python that runs this; for Spark on its "
+            "executors, too",
         ) from None
     found: ObjectStore = module.EncryptedStore(store, source)
     return found
@@ -154,7 +155,8 @@ def _remote_store(
             raise
         raise UnsupportedStoreError(
             f"{scheme}:// needs a package that is not installed: {error.name.partition('.')[0]}",
-            hint=f"pip install 'txnlog[{extra}]' for the Python that runs this; for Spark on its executors, too",
+            hint=f"pip install 'txnlog[{extra}]' for the Python that runs this; for Spark on its "
+            f"executors, too",
             scheme=scheme,
         ) from None
     store: ObjectStore = getattr(adapter, name)(text, options, clock)
@@ -172,7 +174,8 @@ def _check_no_mount(text: str) -> None:
     mount = _FUSE.match(path)
     if mount or text.lower().startswith("dbfs:"):
         raise UnsupportedStoreError(
-            f"{'/' + mount[1] if mount else 'dbfs:/'} is a mount without hard links, so that a name cannot be taken "
+            f"{'/' + mount[1] if mount else 'dbfs:/'} is a mount without hard links, so that a name "
+            f"cannot be taken "
             "exactly once",
             hint=_behind(path, mount),
             scheme="dbfs" if mount is None else "file",
@@ -208,7 +211,8 @@ def _file_path(text: str) -> str:
 
 
 def follows_symlinks(options: Mapping[str, str]) -> bool:
-    """Return whether symbolic links beneath a local root are followed: what the storage options of local disks say.
+    """Return whether symbolic links beneath a local root are followed: what the storage options of local
+    disks say.
 
     Raises InvalidInputError of kind ``invalid-storage-option`` about an option that local disks do not have,
     or a value that is none.
@@ -246,7 +250,9 @@ def _local_store(path: str, clock: Clock | None, follow_symlinks: bool) -> Local
 
 
 def _is_file_name(path: str) -> bool:
-    """Return whether the file system can have such a name: bytes that are no UTF-8 do, half a surrogate pair does not."""
+    """Return whether the file system can have such a name: bytes that are no UTF-8 do, half a surrogate pair
+    does not.
+    """
     try:
         os.fsencode(path)
     except UnicodeEncodeError:
@@ -281,7 +287,9 @@ def check_store(value: Any) -> None:
 
 
 def check_options(options: Any) -> None:
-    """Refuse storage options that are no mapping with names; nothing of them is shown, since they may be secrets."""
+    """Refuse storage options that are no mapping with names; nothing of them is shown, since they may be
+    secrets.
+    """
     hint = 'pass them as in storage_options={"region": "eu-west-1"}'
     if options is not None and not isinstance(options, Mapping):
         what = f"storage_options is {type(options).__name__:.60}, not a mapping of text to text"

@@ -1,4 +1,6 @@
-"""Shared parts of the storage options of all remote stores: how names and texts become values, without a value ever showing."""
+"""Shared parts of the storage options of all remote stores: how names and texts become values, without a
+value ever showing.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +100,9 @@ class RemoteOptions:
 def _parsed(
     names: Iterable[str], aliases: Mapping[str, str], options: Mapping[Any, Any], problems: list[str]
 ) -> dict[str, str]:
-    """Return the texts of options under their own names; empty ones are left out, and what is wrong goes to ``problems``."""
+    """Return the texts of options under their own names; empty ones are left out, and what is wrong goes to
+    ``problems``.
+    """
     known = list(names)
     found: dict[str, str] = {}
     for given, value in options.items():
@@ -161,7 +165,9 @@ def is_customer_key(text: str) -> bool:
 
 
 def shown_name(name: str) -> str:
-    """Return the name of an option for a message; one that looks like no name may be a secret with ``=`` behind it."""
+    """Return the name of an option for a message; one that looks like no name may be a secret with ``=``
+    behind it.
+    """
     return (
         repr(name)
         if _NAME.fullmatch(name)
@@ -170,14 +176,17 @@ def shown_name(name: str) -> str:
 
 
 def same_endpoint(one: str | None, other: str | None) -> bool:
-    """Return whether two endpoints are one, as far as credentials go: scheme, host and port; all of AWS are one."""
+    """Return whether two endpoints are one, as far as credentials go: scheme, host and port; all of AWS are
+    one.
+    """
     return _origin(one) == _origin(other)
 
 
 def check_environment(
     endpoint_url: str | None, own: str | None, has_credentials: bool, hint: str, **values: Any
 ) -> None:
-    """Refuse credentials of the environment for another endpoint than the environment's own (StorageError, kind ``credentials-missing``).
+    """Refuse credentials of the environment for another endpoint than the environment's own (StorageError,
+    kind ``credentials-missing``).
 
     ``own``: the endpoint that the environment names. Where it names none, its credentials are for any that
     the options name. ``has_credentials``: whether the environment holds credentials, and the options name
@@ -186,7 +195,8 @@ def check_environment(
     if endpoint_url is None or not own or not has_credentials or same_endpoint(endpoint_url, own):
         return
     raise StorageError(
-        "the credentials of the environment belong to an endpoint other than endpoint_url, and txnlog does not "
+        "the credentials of the environment belong to an endpoint other than endpoint_url, and txnlog "
+        "does not "
         "send them there",
         kind="credentials-missing",
         hint=hint,

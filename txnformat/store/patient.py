@@ -27,7 +27,8 @@ T = TypeVar("T")
 
 
 class Pauses:
-    """The pauses between the attempts of one upload: each up to twice as long as the one before, until a deadline.
+    """The pauses between the attempts of one upload: each up to twice as long as the one before, until a
+    deadline.
 
     Random, so that many uploads that failed together do not come back together.
     """
@@ -54,7 +55,8 @@ class Pauses:
 
 
 class PatientStore(WrappedStore):
-    """Repeats reads of ``inner`` that fail for now (``StorageError.transient``), with growing breaks; writes are tried once.
+    """Repeats reads of ``inner`` that fail for now (``StorageError.transient``), with growing breaks; writes
+    are tried once.
 
     ``patience_ms`` after the first failure, with no success since, failures are passed on: callers may
     repeat, too.

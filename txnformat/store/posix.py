@@ -61,7 +61,9 @@ class Posix:
         self.tree.unlink(path)
 
     def changed_ms(self, path: str) -> int:
-        """Return when a file's names, or the names in a directory, last changed, ms since the epoch: no tool can set it."""
+        """Return when a file's names, or the names in a directory, last changed, ms since the epoch: no tool
+        can set it.
+        """
         return os.stat(path).st_ctime_ns // 1_000_000  # noqa: PTH116  # the same manner of call as its neighbours
 
     def mkdir(self, path: str) -> None:

@@ -1,4 +1,5 @@
-"""Whether a store keeps the promise that everything stands on: trying it out, with objects that are no part of a log.
+"""Whether a store keeps the promise that everything stands on: trying it out, with objects that are no part
+of a log.
 
 Stores that ignore ``If-None-Match``, or check it before they write instead of while they write, look fine
 until two writers meet; then commits are lost. So a store is tried before a process writes to a root for the
@@ -115,7 +116,9 @@ def _probe(store: ObjectStore, ids: Ids, racers: int) -> list[ProbeCheck]:
 
 
 class _Probe:
-    """One try with one key: in full, or by two creators and one read, which tells whether the loser replaced the object."""
+    """One try with one key: in full, or by two creators and one read, which tells whether the loser replaced
+    the object.
+    """
 
     def __init__(self, store: ObjectStore, key: str, racers: int) -> None:
         self._store = store

@@ -1,4 +1,6 @@
-"""The commit entries that a process has just read or written with a store: a follower has the newest rows already, and a writer the entries of a bundle."""
+"""The commit entries that a process has just read or written with a store: a follower has the newest rows
+already, and a writer the entries of a bundle.
+"""
 
 from __future__ import annotations
 

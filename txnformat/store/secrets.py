@@ -38,8 +38,9 @@ CHARS_MIN = 4
 """Shorter values are not searched for: they are no secrets, and every line has them."""
 
 ANYWHERE_CHARS_MIN = 8
-"""From here on (inclusive) a value is masked wherever it stands. A shorter one may be a part of words: masked there too it would garble
-the text, and show what it is. So it is masked where no letter, digit or underscore is before or behind it."""
+"""From here on (inclusive) a value is masked wherever it stands. A shorter one may be a part of words: masked
+there too it would garble the text, and show what it is. So it is masked where no letter, digit or underscore
+is before or behind it."""
 
 ESCAPES_MAX = 16
 """Backslashes that may stand for one (inclusive): a text that was escaped four times."""
@@ -108,7 +109,9 @@ def hidden(text: str, value: str) -> str:
 
 
 def _pattern(value: str) -> str:
-    """Return what finds a value in text: as it is, in a repr (of text or bytes), in JSON and in XML, also in a repr of those."""
+    """Return what finds a value in text: as it is, in a repr (of text or bytes), in JSON and in XML, also in
+    a repr of those.
+    """
     return "".join(
         re.escape(part)
         if _SAME.fullmatch(part)

@@ -30,7 +30,8 @@ class UnfinishedUpload(NamedTuple):
 
 
 def unfinished_uploads(store: ObjectStore, before_ms: int) -> Sequence[UnfinishedUpload]:
-    """Return the uploads that had begun before a time of the store (of files: that were not written to since).
+    """Return the uploads that had begun before a time of the store (of files: that were not written to
+    since).
 
     None of a store that cannot tell.
 
@@ -41,7 +42,8 @@ def unfinished_uploads(store: ObjectStore, before_ms: int) -> Sequence[Unfinishe
 
 
 def discard_upload(store: ObjectStore, upload: UnfinishedUpload) -> None:
-    """Give back the space of an upload that :func:`unfinished_uploads` has shown; one that is gone is no error.
+    """Give back the space of an upload that :func:`unfinished_uploads` has shown; one that is gone is no
+    error.
 
     Requests: 1.
     """
@@ -49,7 +51,9 @@ def discard_upload(store: ObjectStore, upload: UnfinishedUpload) -> None:
 
 
 def temporary_files(tree: Tree, root: str, before_ms: int) -> list[UnfinishedUpload]:
-    """Return the temporary files of a local store that were not written to since a time, ms since the epoch."""
+    """Return the temporary files of a local store that were not written to since a time, ms since the
+    epoch.
+    """
     found: list[UnfinishedUpload] = []
     waiting = [("", 0)]
 

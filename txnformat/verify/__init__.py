@@ -1,4 +1,5 @@
-"""Verification: everything that can be derived again from a log's objects is derived again, and each difference is reported.
+"""Verification: everything that can be derived again from a log's objects is derived again, and each
+difference is reported.
 
 ``log`` is the run, ``chain`` checks links, fold, invariants and snapshots, ``offsets`` derives offsets and
 the abort index from the operations alone, ``references``, ``files``, ``sidecars`` and ``bytes`` compare

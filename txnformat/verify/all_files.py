@@ -1,4 +1,6 @@
-"""The data files of a log, checked one by one: in another process where they are decoded and that is possible."""
+"""The data files of a log, checked one by one: in another process where they are decoded and that is
+possible.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The store's answer for an object, compared with the entry that names it; bundles, with the entries whose bytes they repeat; the hint, with the snapshots that entries name.
+"""The store's answer for an object, compared with the entry that names it; bundles, with the entries whose
+bytes they repeat; the hint, with the snapshots that entries name.
 
 Pure.
 """
@@ -32,7 +33,10 @@ __all__ = [
 T = TypeVar("T")
 
 BUNDLE_HINT = "delete it: it is not needed, the entries themselves are read instead"
-BUNDLE_HINT_DELETED = "restore it from a copy, or delete it: some of its entries are deleted, and only it shows them in the history"
+BUNDLE_HINT_DELETED = (
+    "restore it from a copy, or delete it: some of its entries are deleted, and only it "
+    "shows them in the history"
+)
 
 
 def decode_problem(error: FormatError) -> ProblemKind:
@@ -45,7 +49,9 @@ def decode_problem(error: FormatError) -> ProblemKind:
 def present(
     record: Record, key: str, answer: bytes | StorageError | None, what: str, hint: str
 ) -> bytes | None:
-    """Return an object's bytes, or note why there are none; ``what`` and ``hint`` are about one that is gone."""
+    """Return an object's bytes, or note why there are none; ``what`` and ``hint`` are about one that is
+    gone.
+    """
     if answer is None:
         record.add(ProblemKind.MISSING, key, what, hint=hint)
     elif isinstance(answer, StorageError):
@@ -71,7 +77,9 @@ def check_bytes(record: Record, named: ObjectRecord | Checkpoint, data: bytes, h
 def decoded(
     record: Record, named: ObjectRecord | Checkpoint, data: bytes, hint: str, decode: Callable[[bytes], T]
 ) -> T | None:
-    """Return what an object holds, or note why nothing can be told: other bytes than were named, or none that can be decoded."""
+    """Return what an object holds, or note why nothing can be told: other bytes than were named, or none that
+    can be decoded.
+    """
     if check_bytes(record, named, data, hint):
         try:
             return decode(data)

@@ -46,7 +46,8 @@ RESTORE_PAYLOAD = (
     "restore the entry from a copy; until then readers stop at its rows, and no seal moves them to a file"
 )
 FOLLOWED = (
-    "the next entry follows these very bytes, from a writer that checks less: the entry as it was written would break the "
+    "the next entry follows these very bytes, from a writer that checks less: the entry as it was written "
+    "would break the "
     "chain there, so restore the whole log from a backup"
 )
 REPORT_DEFECT = "run no writer on this log before its cause is known, and please report it"
@@ -197,7 +198,9 @@ class ChainCheck:
             self._lose()
 
     def _settle(self, vouched: str | None) -> None:
-        """Report the link that did not fit, now that it is known whether the entry that says so is ``vouched`` for."""
+        """Report the link that did not fit, now that it is known whether the entry that says so is
+        ``vouched`` for.
+        """
         mismatch, self._mismatch = self._mismatch, None
         if mismatch is None or self._record.has(mismatch.key):
             return
@@ -247,7 +250,9 @@ class ChainCheck:
             self._digests[entry.entry] = state_digest(after)
 
     def whole(self, state: LogState, places: Iterable[TopicPartition]) -> LogState | None:
-        """Return a state with what was spilled of some partitions; None where an object is gone or, and then the problem is noted, cannot be read."""
+        """Return a state with what was spilled of some partitions; None where an object is gone or, and then
+        the problem is noted, cannot be read.
+        """
         found: dict[int, Spilled] = {}
         for key in places:
             for one in state.partition(key).spills:
@@ -262,7 +267,9 @@ class ChainCheck:
             return None
 
     def readable(self, snapshot: LogState) -> LogState:
-        """Return the state of a snapshot with what those of its spills hold that are there and can be read: the others may have been taken in, and deleted, since."""
+        """Return the state of a snapshot with what those of its spills hold that are there and can be read:
+        the others may have been taken in, and deleted, since.
+        """
         changed: dict[TopicPartition, PartitionState] = {}
         found: dict[int, Spilled] = {}
         for key, partition in snapshot.partitions.items():
@@ -321,7 +328,10 @@ class ChainCheck:
         if isinstance(data, StorageError):
             self._record.add_error(ProblemKind.UNREADABLE, named.key, data)
             return
-        hint = "the log is complete without it; restore it from a copy, or wait for the next snapshot, which replaces it"
+        hint = (
+            "the log is complete without it; restore it from a copy, or wait for the next snapshot, "
+            "which replaces it"
+        )
         expected, log_id = self._digests.get(named.entry), self.log_id or ""
         snapshot = decoded(self._record, named, data, hint, lambda data: decode_snapshot(data, named, log_id))
         if snapshot is None:

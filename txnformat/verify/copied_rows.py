@@ -1,4 +1,6 @@
-"""Rows that a seal has moved from an entry to a file, compared with those in the entry, for as long as that is there."""
+"""Rows that a seal has moved from an entry to a file, compared with those in the entry, for as long as that
+is there.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ from txnformat.verify.report import ProblemKind, Record
 
 __all__ = ["Copied", "check_copied"]
 
-REPORT = "run no writer on this log before its cause is known, and please report it; the rows as they were appended are in the entry"
+REPORT = (
+    "run no writer on this log before its cause is known, and please report it; the rows as they "
+    "were appended are in the entry"
+)
 ROWS_MAX = 65_536
 
 
@@ -45,7 +50,8 @@ def check_copied(
     copies: Sequence[Copied],
     schema: pa.Schema,
 ) -> None:
-    """Note batches of the file at ``key``, which ``reader`` reads, whose rows differ from those in their entries.
+    """Note batches of the file at ``key``, which ``reader`` reads, whose rows differ from those in their
+    entries.
 
     Entries that are gone, or damaged, tell nothing.
 
@@ -63,7 +69,10 @@ def check_copied(
         wanted = _rows(opened[1], one.source_group, one.source_count, schema)
         got = _rows(reader, one.row_group, one.row_group_count, schema)
         if not _is_same(wanted, got):
-            what = f"row groups {one.row_group} to {one.row_group + one.row_group_count - 1} have other rows than the entry that they were taken from"
+            what = (
+                f"row groups {one.row_group} to {one.row_group + one.row_group_count - 1} have other "
+                f"rows than the entry that they were taken from"
+            )
             record.add(
                 ProblemKind.BATCHES,
                 key,

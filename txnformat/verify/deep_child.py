@@ -1,4 +1,5 @@
-"""The process in which ``verify(deep=True)`` decodes data files: what a file does to a decoder, it does to this one only.
+"""The process in which ``verify(deep=True)`` decodes data files: what a file does to a decoder, it does to
+this one only.
 
 ``txnformat.verify.deep_files`` starts it and reads its answers. Requests are pickles, which the parent makes;
 answers are JSON, which cannot make the parent run anything. A thread reads requests for as long as there are
@@ -126,7 +127,9 @@ def serve(checking: Check = check) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """End this process when its parent has ended: others may hold the pipe open that tells it, such as a fork of the parent."""
+    """End this process when its parent has ended: others may hold the pipe open that tells it, such as a fork
+    of the parent.
+    """
     never = threading.Event()
     while os.getppid() == parent:
         never.wait(PARENT_LOOKED_FOR_S)

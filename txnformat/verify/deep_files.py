@@ -44,7 +44,8 @@ NONSENSE = {"ended": "it answered nonsense"}
 MIB = 1024 * 1024
 
 HINT = (
-    "its rows cannot be read safely: restore the file from a copy, and do not read it in a process that must keep running; "
+    "its rows cannot be read safely: restore the file from a copy, and do not read it in a process that "
+    "must keep running; "
     "if the process was ended from outside, check again"
 )
 

@@ -36,8 +36,9 @@ __all__ = ["RESTORE_TABLE", "check_patiently", "check_table", "patiently", "size
 T = TypeVar("T")
 
 WHOLE_BYTES_MAX = 64 * 1024 * 1024
-"""Files up to this size are read in one piece; larger ones are read twice, the second time for their hash. A larger file has at most
-as many bytes that are of no column chunk, or is not read whole: a sparse file of terabytes must not be hashed for hours."""
+"""Files up to this size are read in one piece; larger ones are read twice, the second time for their hash. A
+larger file has at most as many bytes that are of no column chunk, or is not read whole: a sparse file of
+terabytes must not be hashed for hours."""
 PIECE_BYTES = 16 * 1024 * 1024
 ROWS_MAX = 65_536
 
@@ -132,7 +133,8 @@ def check_file(
 
 
 def size_of_unlisted(record: Record, store: ObjectStore, key: str, gone: str, hint: str) -> int | None:
-    """Return the bytes of an object that no listing had, or note why there are none: it is gone, or cannot be read.
+    """Return the bytes of an object that no listing had, or note why there are none: it is gone, or cannot be
+    read.
 
     A listing passes over what the store would not read, such as a symbolic link: that is no loss, and nothing
     to restore.
@@ -264,7 +266,10 @@ def _check_batches(record: Record, use: FileUse, counts: list[int]) -> None:
     for run in runs:
         groups = counts[run.row_group : run.row_group + run.row_group_count]
         if len(groups) != run.row_group_count or sum(groups) != run.records:
-            what = f"row groups {run.row_group} to {run.row_group + run.row_group_count - 1} differ from their batch"
+            what = (
+                f"row groups {run.row_group} to {run.row_group + run.row_group_count - 1} differ from "
+                f"their batch"
+            )
             got = f"{sum(groups)} records in {len(groups)} row groups"
             expected = f"{run.records} records in {run.row_group_count} row groups"
             record.add(ProblemKind.BATCHES, use.record.key, what, expected, got, REPORT_BATCHES)

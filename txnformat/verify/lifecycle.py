@@ -110,7 +110,9 @@ class LifecycleCheck:
         index: str,
         lost: int | None,
     ) -> None:
-        """``lost``: of a partition in which only the latest record of each key stays, or some are erased, the entry that says which versions are no longer whole."""
+        """``lost``: of a partition in which only the latest record of each key stays, or some are erased, the
+        entry that says which versions are no longer whole.
+        """
         self._compacted.setdefault(index, []).append((entry, key, part))
         start, end = part.start_offset, part.end_offset
         known = self._sealed.get(key, [])
@@ -156,7 +158,8 @@ class LifecycleCheck:
             self._wanted.setdefault(one.key, set()).add(key)
 
     def _is_known(self, key: TopicPartition, parts: Sequence[_Sealed], wanted: OffsetRange) -> bool:
-        """Return whether parts are all that there were at some offsets: if some are missing, entries that were not seen have not sealed them.
+        """Return whether parts are all that there were at some offsets: if some are missing, entries that
+        were not seen have not sealed them.
 
         A compaction of older offsets may be seen where the seal of newer ones is not, so a part may be
         missing between others.
@@ -183,7 +186,9 @@ class LifecycleCheck:
                 self._problem(entry, partition, what, expected, got)
 
     def finish(self) -> None:
-        """Compare what each trim says of the newest commit that it removed; after all indexes that could be read."""
+        """Compare what each trim says of the newest commit that it removed; after all indexes that could be
+        read.
+        """
         for one in self._trims:
             places = [(part.key, one.partition) for part in one.segments]
             if not self._rows.keys() >= set(places):

@@ -1,4 +1,5 @@
-"""Live objects: those that a state leads to, by itself, by its segment lists, its spills and the sidecars of its segments.
+"""Live objects: those that a state leads to, by itself, by its segment lists, its spills and the sidecars of
+its segments.
 
 Everything else that an entry named once may be deleted, when it was born below the vacuum's floor
 (:mod:`txnformat.admin.vacuum`).
@@ -32,7 +33,8 @@ __all__ = ["Live", "live_objects"]
 
 
 class Live:
-    """The keys of what a state leads to, as far as it was shown: lists first, then the ``.index`` of each segment.
+    """The keys of what a state leads to, as far as it was shown: lists first, then the ``.index`` of each
+    segment.
 
     Pure.
     """

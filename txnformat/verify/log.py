@@ -392,7 +392,9 @@ class _Verification:
         return decoded(self._record, named, data, advice, decode)
 
     def _is_vacuumed(self, key: str) -> bool:
-        """Return whether an object that is not there may have been deleted by a vacuum; then it is counted."""
+        """Return whether an object that is not there may have been deleted by a vacuum; then it is
+        counted.
+        """
         if self._live is None or not self._live.may_be_gone(key):
             return False
         self._vacuumed.add(key)
@@ -401,7 +403,9 @@ class _Verification:
     def _check_list(
         self, named: ObjectRecord, decode: Callable[[bytes], ListedSegments], is_live: bool
     ) -> None:
-        """Compare a segment list, or a leaf of it, with the seals; where those are deleted, learn the segments from it."""
+        """Compare a segment list, or a leaf of it, with the seals; where those are deleted, learn the
+        segments from it.
+        """
         listed = self._list_object(named, decode)
         if listed is not None and is_live and self._live is not None:
             self._live.listed(listed)
@@ -418,7 +422,9 @@ class _Verification:
                 )
 
     def _is_gone(self, topic_id: str) -> bool:
-        """Return whether a topic was deleted: by an entry that is there, or before the snapshot that the fold began with."""
+        """Return whether a topic was deleted: by an entry that is there, or before the snapshot that the fold
+        began with.
+        """
         return topic_id in self._references.deleted or (self._anchored and topic_id not in self._directories)
 
     def _check_files(self) -> None:
@@ -436,7 +442,9 @@ class _Verification:
                 self._record.checked.update(found.checked)
 
     def _may_lack(self, use: FileUse) -> bool:
-        """Return whether a file that is no object may be gone: a vacuum has deleted it, or a truncation the entry that had it."""
+        """Return whether a file that is no object may be gone: a vacuum has deleted it, or a truncation the
+        entry that had it.
+        """
         place = use.record.place
         if place is None:
             return self._is_vacuumed(use.record.key)

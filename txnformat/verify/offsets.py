@@ -159,7 +159,9 @@ def _compare(track: _Track, partition: PartitionState) -> Iterator[tuple[bool, s
 
 
 def _abort_index(track: _Track) -> list[tuple[int, ...]]:
-    """Return producer id, epoch, first offset, marker's offset, last stable offset, entry of each abort, by marker."""
+    """Return producer id, epoch, first offset, marker's offset, last stable offset, entry of each abort, by
+    marker.
+    """
     never = max((end.offset for end in track.ends.values()), default=0) + 1
     ends = {key: track.ends[key].offset if key in track.ends else never for key in track.firsts}
     waiting = sorted(((first, ends[key]) for key, first in track.firsts.items()), reverse=True)

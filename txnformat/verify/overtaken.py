@@ -1,4 +1,6 @@
-"""Objects that went while the log was verified: a vacuum deletes what the newest state does not lead to any more."""
+"""Objects that went while the log was verified: a vacuum deletes what the newest state does not lead to any
+more.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ __all__ = ["without_overtaken"]
 def without_overtaken(
     requests: Requests, state: LogState | None, problems: Sequence[VerifyProblem]
 ) -> tuple[VerifyProblem, ...]:
-    """Return the problems, each once, without objects that are missing because they were removed after ``state``, which the log was compared with.
+    """Return the problems, each once, without objects that are missing because they were removed after
+    ``state``, which the log was compared with.
 
     ``state``: None if the log has none. Requests: none if no object is missing; else 1 GET for each entry
     since, and if there is one those of :func:`~txnformat.verify.live.live_objects`.

@@ -251,7 +251,8 @@ class References:
                 self._record.add(
                     ProblemKind.BATCHES,
                     op.table.key if op.table is not None else keys.entry_key(entry),
-                    f"batches and records of partition {part.partition} are not the append's totals (entry {entry})",
+                    f"batches and records of partition {part.partition} are not the append's totals "
+                    f"(entry {entry})",
                     expected,
                     sums.get(part.partition, (0, 0)),
                     "run no writer on this log before its cause is known",

@@ -127,8 +127,10 @@ class VerifyReport:
     problems: tuple[VerifyProblem, ...]
     notes: tuple[VerifyNote, ...]
     checked: dict[str, int]
-    """How much was looked at: ``entries``, ``entries_with_checksum`` (the others are of older writers), ``operations``, ``partitions``, ``snapshots``, ``bundles``, ``tables``, ``sidecars``, ``files``,
-    ``file_bytes`` (what the files have), ``row_groups``; with ``deep`` also ``records`` and ``bytes_read``."""
+    """How much was looked at: ``entries``, ``entries_with_checksum`` (the others are of older writers),
+    ``operations``, ``partitions``, ``snapshots``, ``bundles``, ``tables``, ``sidecars``, ``files``,
+    ``file_bytes`` (what the files have), ``row_groups``; with ``deep`` also ``records`` and ``bytes_read``.
+    """
 
     @property
     def ok(self) -> bool:

@@ -24,7 +24,9 @@ T = TypeVar("T")
 
 
 class Requests:
-    """Reads of one store that are repeated while they fail transiently; ``progress`` is called on the calling thread."""
+    """Reads of one store that are repeated while they fail transiently; ``progress`` is called on the calling
+    thread.
+    """
 
     def __init__(self, store: ObjectStore, clock: Clock, progress: Progress | None) -> None:
         self.store = store
@@ -59,7 +61,9 @@ class Requests:
         return self.parallel("bundles", self.fetch, wanted)
 
     def parallel(self, stage: str, call: Callable[[S], T], items: Sequence[S]) -> Iterator[T]:
-        """Yield ``call`` of each item, in order; several at a time, and at most AT_ONCE of them before they are wanted."""
+        """Yield ``call`` of each item, in order; several at a time, and at most AT_ONCE of them before they
+        are wanted.
+        """
         with ThreadPoolExecutor(THREADS, thread_name_prefix="txnlog-requests") as pool:
             waiting: deque[Future[T]] = deque()
             todo = iter(items)

@@ -159,7 +159,9 @@ def check_spill(record: Record, named: ObjectRecord, data: bytes, expected: Spil
 
 
 def _moved(file: FileRecord, found: FileRecord | None) -> FileRecord:
-    """Return what an object must say of a file, where ``found`` is what it says: an embedded file becomes an object, with a key of its own."""
+    """Return what an object must say of a file, where ``found`` is what it says: an embedded file becomes an
+    object, with a key of its own.
+    """
     return (
         file
         if file.place is None or found is None or found.place is not None
@@ -239,7 +241,9 @@ def check_index(
 
 
 def _unembedded(rows: Rows, expected: ExpectedSegment, index: SegmentIndex) -> Rows:
-    """Return the rows that an ``.index`` must have, where what it says of the places of embedded batches is taken from it: they are in files of the seal."""
+    """Return the rows that an ``.index`` must have, where what it says of the places of embedded batches is
+    taken from it: they are in files of the seal.
+    """
     embedded = {number for number, file in expected.files.items() if file.place is not None}
     if not embedded or len(rows) != len(index.rows):
         return rows

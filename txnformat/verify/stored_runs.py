@@ -18,7 +18,8 @@ REPORT = "run no writer on this log before its cause is known, and please report
 
 
 class StoredRuns:
-    """Looks at the rows of a compacted file, in order; of other files, and of rows that no run names, it looks at nothing.
+    """Looks at the rows of a compacted file, in order; of other files, and of rows that no run names, it
+    looks at nothing.
 
     ``counts``: rows of each row group.
     """

@@ -1,4 +1,6 @@
-"""Objects that no entry names: uploads under way or given up, what a vacuum has left behind, what txnlog did not make."""
+"""Objects that no entry names: uploads under way or given up, what a vacuum has left behind, what txnlog did
+not make.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,16 @@ def count_unnamed(
         record,
         sizes,
         "orphans",
-        "objects that no entry names: uploads in progress or abandoned, and objects that a vacuum will delete",
+        "objects that no entry names: uploads in progress or abandoned, and objects that a vacuum will "
+        "delete",
         ours,
     )
     _note(record, sizes, "strange", "objects that txnlog did not make", strange)
     if boundary:
-        what = f"entries below {boundary} are deleted, or may be: of them only bundles are checked, and what the state still says of them"
+        what = (
+            f"entries below {boundary} are deleted, or may be: of them only bundles are checked, and "
+            f"what the state still says of them"
+        )
         record.notes.append(VerifyNote("deleted-entries", what, boundary, 0, ()))
         below = [
             key for key in unnamed if (number := keys.parse_entry_key(key)) is not None and number < boundary

@@ -1,4 +1,5 @@
-"""Views: topics described again in the metadata of other table formats, for engines that know nothing of txnlog.
+"""Views: topics described again in the metadata of other table formats, for engines that know nothing of
+txnlog.
 
 No record is copied.
 

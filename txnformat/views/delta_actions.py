@@ -145,7 +145,8 @@ def corrupt_view(key: str, got: str) -> CorruptDataError:
     return CorruptDataError(
         "an object of a published view cannot be decoded",
         kind="corrupt-view",
-        hint="the log itself is not affected; publish with rebuild=True (--rebuild) to rebuild the whole table",
+        hint="the log itself is not affected; publish with rebuild=True (--rebuild) to rebuild the whole "
+        "table",
         object=key,
         got=got,
     )

@@ -1,4 +1,5 @@
-"""The Delta log of a topic in the store: read it, create its next version, write checkpoints, remove old versions.
+"""The Delta log of a topic in the store: read it, create its next version, write checkpoints, remove old
+versions.
 
 Steps without IO of their own.
 
@@ -184,7 +185,8 @@ def write_checkpoint(directory: str, topic_id: str, table: DeltaTable) -> Steps[
 
 
 def old_keys(directory: str, before_ms: int) -> Steps[list[str]]:
-    """Return the objects of versions that no reader needs: those below the newest checkpoint that was made before a time.
+    """Return the objects of versions that no reader needs: those below the newest checkpoint that was made
+    before a time.
 
     Versions from that one on can be read. Ascending: versions first, then checkpoints. Requests: 1 LIST, 1
     GET for each checkpoint from the newest on, until one is old enough.

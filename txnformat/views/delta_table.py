@@ -121,7 +121,8 @@ def change_of(
     *,
     rebuild: bool = False,
 ) -> Change | None:
-    """Return the version that makes a table show ``wanted``, files by path, at an entry; None: it shows just that.
+    """Return the version that makes a table show ``wanted``, files by path, at an entry; None: it shows just
+    that.
 
     ``rebuild``: state everything again, whatever the table has.
     """

@@ -1,4 +1,5 @@
-"""Schemas of topics as Delta writes them: the schema string, and the table features that a reader needs for it.
+"""Schemas of topics as Delta writes them: the schema string, and the table features that a reader needs for
+it.
 
 Pure.
 """
@@ -59,7 +60,9 @@ def delta_schema(schema: pa.Schema, topic: str) -> DeltaSchema:
 
 
 def with_positions(schema: pa.Schema) -> pa.Schema:
-    """Return the columns of a topic, and the places of its records, which compacted files store: partition, offset, and the time that Kafka's clients see."""
+    """Return the columns of a topic, and the places of its records, which compacted files store: partition,
+    offset, and the time that Kafka's clients see.
+    """
     return pa.schema([*schema, *(STORED_FIELDS[name] for name in ("_partition", "_offset", "_timestamp"))])
 
 

@@ -1,4 +1,5 @@
-"""The Iceberg table of a topic in the store: read it, create its next version, let the hint name it, remove old versions.
+"""The Iceberg table of a topic in the store: read it, create its next version, let the hint name it, remove
+old versions.
 
 Steps without IO of their own.
 
@@ -147,7 +148,8 @@ def write_hint(directory: str, table: IcebergTable, *, is_new: bool) -> Steps[Ic
 
 
 def old_iceberg_keys(directory: str, topic_id: str, before_ms: int) -> Steps[list[str]]:
-    """Return the objects that only readers of old versions need: of versions below the newest one that was made before a time.
+    """Return the objects that only readers of old versions need: of versions below the newest one that was
+    made before a time.
 
     Versions from that one on can be read. Metadata files come first, ascending. Requests: 1 LIST for each
     1,000 objects, 2 GETs.

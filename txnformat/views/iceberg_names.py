@@ -1,4 +1,5 @@
-"""Ids of an Iceberg table for a topic whose columns were renamed or dropped: a column's id is its place's, whatever it is called.
+"""Ids of an Iceberg table for a topic whose columns were renamed or dropped: a column's id is its place's,
+whatever it is called.
 
 Pure.
 
@@ -70,13 +71,17 @@ def known_columns(schema: TopicSchema, table: Metadata | None) -> KnownColumns:
 
 
 def moves_names(table: Metadata, mapping: Iterable[Mapping[str, Any]]) -> bool:
-    """Return whether a name of a published table's mapping stands for another column in this one, or for none."""
+    """Return whether a name of a published table's mapping stands for another column in this one, or for
+    none.
+    """
     ids = {name: one["field-id"] for one in mapping for name in one["names"]}
     return any(ids.get(name) != one["field-id"] for one in _mapping(table) for name in one["names"])
 
 
 def _version(schema: TopicSchema, table: Metadata) -> int:
-    """Return the version of the topic's schema by whose names a table was published: without the property any one before the first in which a name changed."""
+    """Return the version of the topic's schema by whose names a table was published: without the property any
+    one before the first in which a name changed.
+    """
     stated = whole(table.properties.get(SCHEMA_PROPERTY, ""), 4)
     if stated is not None and stated <= schema.schema_id:
         return stated
@@ -95,7 +100,9 @@ def _places(schema: TopicSchema, version: int) -> dict[str, int]:
 
 
 def _owners(schema: TopicSchema, version: int | None = None) -> dict[str, int]:
-    """Return the place that each name stands for in a version (None: the newest): that of the column which is called so, letter case aside; else the only one that ever was; else one that is empty by now."""
+    """Return the place that each name stands for in a version (None: the newest): that of the column which is
+    called so, letter case aside; else the only one that ever was; else one that is empty by now.
+    """
     last = schema.schema_id if version is None else version
     now = _places(schema, last)
     current = {name.casefold(): place for name, place in now.items()}

@@ -124,14 +124,17 @@ def location_of(url: str, scheme: str, directory: str, topic: str) -> str:
         raise InvalidInputError(
             f"paths of an Iceberg table cannot begin with {scheme or own}:// in a root with the URL {url}",
             kind="wrong-view-scheme",
-            hint="Iceberg tables are for roots on a local disk (publish.iceberg.scheme unset or file) and on S3 (unset, s3 or s3a); else publish as delta",
+            hint="Iceberg tables are for roots on a local disk (publish.iceberg.scheme unset or file) and "
+            "on S3 (unset, s3 or s3a); else publish as delta",
             topic=topic,
         )
     return f"{scheme or own}://{path.rstrip('/')}/{keys.iceberg_location(directory)}"
 
 
 def key_of(path: str, location: str, directory: str) -> str:
-    """Return the key of an object that a table names; CorruptDataError of kind ``corrupt-view`` if it is not one of its topic."""
+    """Return the key of an object that a table names; CorruptDataError of kind ``corrupt-view`` if it is not
+    one of its topic.
+    """
     base = location.removesuffix(keys.iceberg_location(directory))
     key = path.removeprefix(base)
     data = keys.parse_data_key(key)
@@ -209,7 +212,8 @@ def _check_same_place(known: str, location: str, topic: TopicState) -> None:
         raise ConflictError(
             "the Iceberg table was published for a root in another place, and its paths are absolute",
             kind="view-elsewhere",
-            hint="publish where the root was, or with rebuild=True (--rebuild) to rebuild the whole table for this place",
+            hint="publish where the root was, or with rebuild=True (--rebuild) to rebuild the whole table "
+            "for this place",
             topic=topic.name,
             published=known,
             here=location,
@@ -233,7 +237,8 @@ def _steps(
 
 
 def _remembered(table: IcebergTable, old: str, base: str, paths: Collection[str]) -> list[RemovedFile]:
-    """Return what is to be remembered of a table that is stated anew with ``paths``; 0 as the snapshot that removes a file: the next one.
+    """Return what is to be remembered of a table that is stated anew with ``paths``; 0 as the snapshot that
+    removes a file: the next one.
 
     ``old``, ``base``: what its paths and those of the new one begin with.
     """

@@ -1,4 +1,5 @@
-"""Schemas of topics as Iceberg has them: ids for columns, and the mapping of names to ids that readers need, since segment files have no ids.
+"""Schemas of topics as Iceberg has them: ids for columns, and the mapping of names to ids that readers need,
+since segment files have no ids.
 
 Pure.
 """
@@ -71,7 +72,8 @@ def iceberg_schema(
     problems = [problem for field in schema for problem in _problems(field.type, (field.name,))]
     counts = Counter(".".join(path) for field in schema for path in _paths(field.type, (field.name,)))
     problems += [
-        f"two columns have the name {name!r:.300} for Iceberg, which puts dots between the names of nested ones"
+        f"two columns have the name {name!r:.300} for Iceberg, which puts dots between the names of "
+        f"nested ones"
         for name, count in counts.items()
         if count > 1
     ]
@@ -97,7 +99,9 @@ def iceberg_schema(
 
 
 def mapping_of(field: pa.Field, last_id: int) -> tuple[Mapping[str, Any], int]:
-    """Return the mapping of a column that a table does not have, with ids above ``last_id``, and the last of these."""
+    """Return the mapping of a column that a table does not have, with ids above ``last_id``, and the last of
+    these.
+    """
     ids = _Ids({}, last_id)
     made = _field(ids, field, (field.name,))
     return _mapped(made["id"], made["name"], made["type"]), ids.last
@@ -142,7 +146,10 @@ class _Ids:
 def _problems(type_: pa.DataType, path: Path) -> Iterator[str]:
     """Yield what is wrong with a column, and with what is inside it."""
     if is_variant(type_):
-        yield f"column {'.'.join(path)!r:.300} has the type variant, which Iceberg has from version 3 on; tables are published in version 2"
+        yield (
+            f"column {'.'.join(path)!r:.300} has the type variant, which Iceberg has from version 3 on; "
+            f"tables are published in version 2"
+        )
     elif type_ not in _NAMES and not pt.is_decimal128(type_):
         parts = _parts(type_)
         if parts is None:

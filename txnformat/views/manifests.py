@@ -52,7 +52,9 @@ class Manifest(Struct, frozen=True):
 
 
 class ViewTable(NamedTuple):
-    """A table to read, at a version: of Delta ``versionAsOf`` in Spark, ``version`` in deltalake; of Iceberg :attr:`metadata`, or ``snapshot-id`` in Spark."""
+    """A table to read, at a version: of Delta ``versionAsOf`` in Spark, ``version`` in deltalake; of Iceberg
+    :attr:`metadata`, or ``snapshot-id`` in Spark.
+    """
 
     topic: str
     topic_id: str

@@ -101,7 +101,8 @@ class ShownTopic:
         return {key: reason for key, reason in found if reason is not None}
 
     def can_be_written_anew(self, file: ShownFile) -> bool:
-        """Return whether a compaction can mend a problem: it can neither move what is not sealed, nor divide what an entry divides.
+        """Return whether a compaction can mend a problem: it can neither move what is not sealed, nor divide
+        what an entry divides.
 
         A file that is not compacted is left alone where only compacted ones count: that is for the topic's
         own compactions.
@@ -120,7 +121,8 @@ class ShownTopic:
         return {one.path: one for one in (file.wanted(where) for file in self.files.values())}
 
     def to_compact(self) -> list[PartOf]:
-        """Return the sealed parts to be written anew so that no file has other records besides, as far as such files are sealed.
+        """Return the sealed parts to be written anew so that no file has other records besides, as far as
+        such files are sealed.
 
         A file that shares a part with one of them is written anew, too: it would lose some of its records.
         """

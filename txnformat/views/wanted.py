@@ -25,7 +25,8 @@ class Wanted(NamedTuple):
 
 
 def is_rearranged(entry: int, records: int, wanted: Collection[Wanted]) -> bool:
-    """Return whether all records of a table that shows ``entry`` with so many ``records`` are in the wanted files, with no newer record in the file of an older one.
+    """Return whether all records of a table that shows ``entry`` with so many ``records`` are in the wanted
+    files, with no newer record in the file of an older one.
 
     The records that were shown at an older entry can only have become fewer: so equal counts are equal
     records.

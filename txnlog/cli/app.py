@@ -69,7 +69,8 @@ _terminated = threading.Event()
 def application() -> None:
     """Work with a transactional log on object storage: topics, transactions, groups, snapshots.
 
-    Every command takes the log from --root or the environment variable TXNLOG_ROOT, and prints JSON with --json.
+    Every command takes the log from --root or the environment variable TXNLOG_ROOT, and prints JSON with
+    --json.
     """
 
 
@@ -137,7 +138,9 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _command(options: list[str]) -> str | None:
-    """Return the words that name the command, without any value of an option; None: there is no such command."""
+    """Return the words that name the command, without any value of an option; None: there is no such
+    command.
+    """
     found: list[str] = []
     command: click.Command | None = application
     for word in options:
@@ -182,7 +185,9 @@ def _run(options: list[str], notes: Notes, *, as_json: bool) -> int:
 
 
 def _occupy_standard_files() -> None:
-    """Keep the numbers of closed standard files from being those of data files, which C's messages would then go into."""
+    """Keep the numbers of closed standard files from being those of data files, which C's messages would then
+    go into.
+    """
     for number in range(3):
         try:
             os.fstat(number)
@@ -201,7 +206,9 @@ def main() -> NoReturn:
         application.main(prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE)
 
     def terminate(number: int, frame: FrameType | None) -> NoReturn:
-        """End as Ctrl-C does: what is under way is given up or committed, and positions of groups are kept."""
+        """End as Ctrl-C does: what is under way is given up or committed, and positions of groups are
+        kept.
+        """
         _terminated.set()
         raise KeyboardInterrupt
 
@@ -214,7 +221,8 @@ def main() -> NoReturn:
         sys.stderr.flush()
     with contextlib.suppress(KeyboardInterrupt):
         flush(FLUSH_SECONDS, is_last=True)
-    # Python's own end is left out: a thread of Arrow that lets go of a Python object just then would abort the process
+    # Python's own end is left out: a thread of Arrow that lets go of a Python object just then would abort
+    # the process
     # (status 134) after all the work is done.
     os._exit(code)
 

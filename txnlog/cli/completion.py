@@ -30,9 +30,11 @@ else:
 
 
 class _Bash(BashComplete):
-    """Completion for bash, which cuts a line into words at more than spaces: ``file:///log`` is three of its words.
+    """Completion for bash, which cuts a line into words at more than spaces: ``file:///log`` is three of its
+    words.
 
-    So the script hands on the line as it was typed. Bash puts an answer in the place of its own last word: what stands before that is left out of the answer.
+    So the script hands on the line as it was typed. Bash puts an answer in the place of its own last word:
+    what stands before that is left out of the answer.
     """
 
     source_template = BashComplete.source_template.replace(

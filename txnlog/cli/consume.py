@@ -1,4 +1,6 @@
-"""``txnlog consume``: records of a topic as JSON lines, CSV, a table, or a Parquet file; with ``--follow`` also those to come."""
+"""``txnlog consume``: records of a topic as JSON lines, CSV, a table, or a Parquet file; with ``--follow``
+also those to come.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,8 @@ Batches = Iterator["pa.RecordBatch"]
 @click.option(
     "--isolation",
     type=click.Choice(["read_committed", "read_uncommitted", "snapshot"]),
-    help="read_uncommitted also shows open and aborted transactions; snapshot shows all committed records, also "
+    help="read_uncommitted also shows open and aborted transactions; snapshot shows all committed "
+    "records, also "
     "behind open transactions. Default: read_committed.",
 )
 @click.option(
@@ -90,12 +93,14 @@ Batches = Iterator["pa.RecordBatch"]
 @click.option(
     "--timestamp-as-of",
     metavar="TIME",
-    help="The snapshot at the last entry up to this time: ISO 8601, UTC without a zone, or ms since the epoch.",
+    help="The snapshot at the last entry up to this time: ISO 8601, UTC without a zone, or ms since the "
+    "epoch.",
 )
 @click.option(
     "--where",
     metavar="CONDITION",
-    help='Only records for which this SQL condition is true, such as "amount > 10 AND note IS NOT NULL"; metadata '
+    help='Only records for which this SQL condition is true, such as "amount > 10 AND note IS NOT NULL"; '
+    "metadata "
     "columns work, too.",
 )
 @click.option(
@@ -115,7 +120,8 @@ Batches = Iterator["pa.RecordBatch"]
     "-g",
     type=GROUP,
     metavar="GROUP",
-    help="Read as this consumer group: begin where it has committed, and commit what is printed every 5 s and at the "
+    help="Read as this consumer group: begin where it has committed, and commit what is printed every 5 s "
+    "and at the "
     "end. Another consumer of the group is fenced, unless -p names partitions.",
 )
 @click.option(
@@ -129,7 +135,8 @@ Batches = Iterator["pa.RecordBatch"]
     "--output",
     "-o",
     type=FilePath(),
-    help="Write to a file, which appears when it is complete; a device or a FIFO is written to as records come. Its suffix sets the format: .json, .jsonl, .ndjson, "
+    help="Write to a file, which appears when it is complete; a device or a FIFO is written to as records "
+    "come. Its suffix sets the format: .json, .jsonl, .ndjson, "
     ".csv or .parquet.",
 )
 @binary_option("How JSON, CSV and tables show the bytes of binary columns.")
@@ -137,13 +144,15 @@ Batches = Iterator["pa.RecordBatch"]
 @click.option(
     "--no-formulas",
     is_flag=True,
-    help="CSV only: put ' before text that a spreadsheet would take for a formula: text that begins with =, +, -, "
+    help="CSV only: put ' before text that a spreadsheet would take for a formula: text that begins with "
+    "=, +, -, "
     "@, a tab or a line break.",
 )
 @click.option(
     "--end-expired",
     is_flag=True,
-    help="First end the open transactions whose timeout is over; without the permission to write, read without that.",
+    help="First end the open transactions whose timeout is over; without the permission to write, read "
+    "without that.",
 )
 def consume(
     topic: str,
@@ -218,7 +227,9 @@ def consume(
 
 
 def _note_held_back(log: TxnLog, topic: str, read: Mapping[str, Any]) -> None:
-    """Say on stderr which offsets open transactions hold back: without that a reader sees nothing, and does not know why."""
+    """Say on stderr which offsets open transactions hold back: without that a reader sees nothing, and does
+    not know why.
+    """
     if read["version_as_of"] is not None or read["timestamp_as_of"] is not None:
         return
     state = log.state

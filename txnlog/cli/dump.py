@@ -32,7 +32,7 @@ def dump() -> None:
     """Show what is stored, decoded."""
 
 
-# --- entries ---------------------------------------------------------------------------------------------------------
+# --- entries ------------------------------------------------------------------------------------------------
 
 
 @dump.command("entries")
@@ -65,7 +65,8 @@ def entries(
     if chosen and (start is not None or end is not None):
         raise click.UsageError("give either --entry, or --from and --to")
     store = place.store()
-    # A log that cannot be opened does not say which entry is its newest; some entry follows the greatest that is asked for.
+    # A log that cannot be opened does not say which entry is its newest; some entry follows the greatest
+    # that is asked for.
     numbers, newest = (iter(chosen), max(chosen) + 1) if chosen else _numbers(place, start, end)
     read = _reader(store, newest)
     for number in numbers:
@@ -170,7 +171,9 @@ def _lists_of_objects(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _show_fields(values: dict[str, Any], indent: int) -> None:
-    """Print simple values on one line, and each item of a list of objects on a line of its own below its name."""
+    """Print simple values on one line, and each item of a list of objects on a line of its own below its
+    name.
+    """
     lists = _lists_of_objects(values) if indent < INDENT_MAX else {}
     margin = " " * indent
     if plain := {name: value for name, value in values.items() if name not in lists}:
@@ -196,7 +199,7 @@ def _pairs(values: dict[str, Any]) -> str:
     )
 
 
-# --- batches ---------------------------------------------------------------------------------------------------------
+# --- batches ------------------------------------------------------------------------------------------------
 
 
 @dump.command("batches")
@@ -230,7 +233,9 @@ def batches(
 def _batches(
     log: TxnLog, topic: str, number: int, start: int | None, end: int | None
 ) -> Iterator[dict[str, Any]]:
-    """Yield batches as kafka-dump-log does, sealed ones first. Requests: 2 GETs for each sealed segment in range, and 1 for each spill."""
+    """Yield batches as kafka-dump-log does, sealed ones first. Requests: 2 GETs for each sealed segment in
+    range, and 1 for each spill.
+    """
     from txnformat.core.records.scan import check_range, extents_in
     from txnformat.types import IsolationLevel, TopicPartition
 
@@ -358,7 +363,7 @@ def _marker(row: Any) -> dict[str, Any]:
     }
 
 
-# --- objects ---------------------------------------------------------------------------------------------------------
+# --- objects ------------------------------------------------------------------------------------------------
 
 
 @dump.command("object")
@@ -367,8 +372,9 @@ def _marker(row: Any) -> dict[str, Any]:
 def object_(key: str, place: Place | None, as_json: bool) -> None:
     """Show one object of the log, or a copy of one as a local file, for which no log is needed.
 
-    By its name: .txnindex (aborted transactions), .index, .runs, .markers and .arrow (Arrow tables), .parquet (row groups),
-    anything else as JSON; a commit entry is checked first (dump entries --raw does not). With --json one line per row.
+    By its name: .txnindex (aborted transactions), .index, .runs, .markers and .arrow (Arrow tables), .parquet
+    (row groups), anything else as JSON; a commit entry is checked first (dump entries --raw does not). With
+    --json one line per row.
     """
     path = Path(key)
     try:
@@ -467,7 +473,8 @@ def _parquet(data: bytes, key: str) -> Iterator[dict[str, Any]]:
             }
     except FooterError as error:
         raise CorruptDataError(
-            f"this is not a Parquet file of a log: {error.what} (expected {error.expected!s:.80}, got {error.got!s:.80})",
+            f"this is not a Parquet file of a log: {error.what} (expected {error.expected!s:.80}, got "
+            f"{error.got!s:.80})",
             object=key,
         ) from None
 

@@ -1,4 +1,6 @@
-"""``transactions abort``, ``force-terminate``, ``abort-lingering``, ``end-expired``: end transactions of other clients."""
+"""``transactions abort``, ``force-terminate``, ``abort-lingering``, ``end-expired``: end transactions of
+other clients.
+"""
 
 from __future__ import annotations
 
@@ -55,8 +57,9 @@ def abort(
 ) -> None:
     """Abort open transactions: of TRANSACTIONAL_ID, of a prefix of ids, or the one that begins at an offset.
 
-    Their producers are fenced. A transaction that ends meanwhile is not an error. Prepared transactions are not aborted: see txnlog
-    transactions force-terminate. With a prefix the command shows the transactions and asks first.
+    Their producers are fenced. A transaction that ends meanwhile is not an error. Prepared transactions are
+    not aborted: see txnlog transactions force-terminate. With a prefix the command shows the transactions and
+    asks first.
     """
     with place.open() as log:
         end = partial(log.transactions.abort, transactional_id, prefix=prefix, **where)
@@ -116,8 +119,9 @@ def abort_lingering(
 ) -> None:
     """Abort the transactions that an earlier run of a parallel job left open.
 
-    Worker i of p takes the ids PREFIX-k, k an integer, with k = i modulo p and k below p times the factor. With --list,
-    Worker is - for transactions that no worker of such a job would abort; --prefix of txnlog transactions abort does.
+    Worker i of p takes the ids PREFIX-k, k an integer, with k = i modulo p and k below p times the factor.
+    With --list, Worker is - for transactions that no worker of such a job would abort; --prefix of txnlog
+    transactions abort does.
     """
     with place.open() as log:
         if only_list:
@@ -136,7 +140,8 @@ def abort_lingering(
 def end_expired(place: Place, as_json: bool) -> None:
     """End the open transactions whose timeout is over.
 
-    Every commit to the log does this, too; use the command for logs without writes. Prepared transactions stay.
+    Every commit to the log does this, too; use the command for logs without writes. Prepared transactions
+    stay.
     """
     with place.open() as log:
         _show(log.transactions.end_expired(), as_json)
@@ -150,7 +155,8 @@ def _carry_out(end: End, *, dry_run: bool, sure: bool) -> Sequence[EndedTransact
         would = [one for one in end(dry_run=True) if one.outcome == "would-abort"]
         if would and (sys.stdin is None or not sys.stdin.isatty()):
             raise click.UsageError(
-                f"this aborts {counted(len(would), 'transaction')}: add --yes to do it, or --dry-run to see which"
+                f"this aborts {counted(len(would), 'transaction')}: add --yes to do it, or --dry-run to "
+                f"see which"
             )
         if would:
             names = printable(", ".join(one.transactional_id for one in would))

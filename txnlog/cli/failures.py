@@ -65,17 +65,25 @@ EXIT_CODES: Mapping[type[TxnLogError], int] = {
 
 
 _HINTS: Mapping[str, str] = {
-    "no-object": "name an object by its key below the root, such as _txnlog/format.json, or a file by its path; txnlog "
+    "no-object": "name an object by its key below the root, such as _txnlog/format.json, or a file by its "
+    "path; txnlog "
     "dump entries and txnlog dump batches show keys",
     "unknown-entry": "txnlog history shows the existing entries",
     "no-log": "create it with txnlog create, or check the path",
     "log-exists": "use the existing log, or add --exist-ok",
     "unknown-topic": "create it with txnlog create-topic, or check the name: txnlog topics",
-    "transaction-prepared": "its coordinator must commit or abort it; txnlog transactions force-terminate aborts it "
+    "transaction-prepared": "its coordinator must commit or abort it; txnlog transactions force-terminate "
+    "aborts it "
     "for good",
-    "unknown-subscription": "create it with txnlog subscriptions create, or check the name: txnlog subscriptions list",
-    "invalid-version": "give either --version-as-of or --timestamp-as-of, and leave --isolation out or set it to snapshot",
-    "partition-count-changed": "another client added partitions to the topic meanwhile: run the command again",
+    "unknown-subscription": (
+        "create it with txnlog subscriptions create, or check the name: txnlog subscriptions list"
+    ),
+    "invalid-version": (
+        "give either --version-as-of or --timestamp-as-of, and leave --isolation out or set it to snapshot"
+    ),
+    "partition-count-changed": (
+        "another client added partitions to the topic meanwhile: run the command again"
+    ),
 }
 """Hints for the command line, for kinds whose own hint names a call of Python."""
 
@@ -85,7 +93,8 @@ _EXIT_CODES_OF_KINDS: Mapping[str, int] = {
     "upgrade-required": 4,
     "missing-package": 2,
 }
-"""Exit codes of kinds that say more than their class: data that a log has lost is not a name that the user got wrong, a log that has to be upgraded is sound, and so is one for which a package is missing."""
+"""Exit codes of kinds that say more than their class: data that a log has lost is not a name that the user
+got wrong, a log that has to be upgraded is sound, and so is one for which a package is missing."""
 
 
 _SHARED_OPTIONS = ("--root", "-r", "--storage", "--json")
@@ -98,7 +107,8 @@ NOTES_MAX = 100
 class Notes(logging.Handler):
     """Takes the warnings of the logger ``txnlog`` while a command runs.
 
-    People see each at once. With ``--json`` stderr has at most one document, so they are kept for its ``notes``.
+    People see each at once. With ``--json`` stderr has at most one document, so they are kept for its
+    ``notes``.
     """
 
     def __init__(self, *, as_json: bool) -> None:
@@ -228,7 +238,8 @@ def _readable(name: str, value: object) -> object:
 
 
 _TIMES_FROM_MS = 10**11
-"""A number of milliseconds from here on is a time, of 1973 or later; a duration of three years is none of ours."""
+"""A number of milliseconds from here on is a time, of 1973 or later; a duration of three years is none of
+ours."""
 
 
 _OPTIONS: Mapping[str, str] = {
@@ -260,7 +271,10 @@ def _usage_hint(error: click.ClickException) -> str | None:
         and isinstance(context.command, click.Group)
         and error.option_name in _SHARED_OPTIONS
     ):
-        return f"{error.option_name} belongs after the command: {context.command_path} COMMAND {error.option_name} …"
+        return (
+            f"{error.option_name} belongs after the command: {context.command_path} COMMAND "
+            f"{error.option_name} …"
+        )
     return f"see {context.command_path} --help"
 
 

@@ -1,7 +1,7 @@
 """``groups list``, ``describe``, ``reset-offsets``, ``delete``: consumer groups, seen and set from outside.
 
-The columns are those of Kafka's ``kafka-consumer-groups.sh``; a group has one member, so that CONSUMER-ID, HOST and
-CLIENT-ID of each partition are MEMBER of the group.
+The columns are those of Kafka's ``kafka-consumer-groups.sh``; a group has one member, so that CONSUMER-ID,
+HOST and CLIENT-ID of each partition are MEMBER of the group.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ _COMMITTED: dict[str, Callable[..., object]] = {
     "metadata": lambda part, _: part.metadata or None,
 }
 POSITIONS = Table(
-    "GROUP TOPIC PARTITION CURRENT-OFFSET LAST-STABLE-OFFSET LOG-END-OFFSET LAG PENDING COMMITTED-ENTRY COMMITTED-AT METADATA",
+    "GROUP TOPIC PARTITION CURRENT-OFFSET LAST-STABLE-OFFSET LOG-END-OFFSET LAG PENDING COMMITTED-ENTRY "
+    "COMMITTED-AT METADATA",
     log_end_offset=lambda part, _: part.log_end,
     **_COMMITTED,
 )
@@ -70,7 +71,9 @@ _DURATION = re.compile(
 
 
 def _duration(text: str) -> datetime.timedelta:
-    """Return a duration: as for other options, or in ISO 8601 as Kafka's tool has it: days, hours, minutes and seconds."""
+    """Return a duration: as for other options, or in ISO 8601 as Kafka's tool has it: days, hours, minutes
+    and seconds.
+    """
     known = amount_of(text, TIMES, None)
     if known is not None:
         return datetime.timedelta(milliseconds=known)
@@ -129,8 +132,9 @@ def list_(place: Place, state: tuple[str, ...], pattern: str | None, as_json: bo
 def describe(names: tuple[str, ...], place: Place, all_groups: bool, as_json: bool) -> None:
     """Describe consumer groups: their members, positions and lag.
 
-    LAG counts the records from CURRENT-OFFSET to LAST-STABLE-OFFSET that read_committed shows: neither markers nor aborted
-    records. PENDING are positions of undecided transactions, by transactional id: a consumer that begins waits for them.
+    LAG counts the records from CURRENT-OFFSET to LAST-STABLE-OFFSET that read_committed shows: neither
+    markers nor aborted records. PENDING are positions of undecided transactions, by transactional id: a
+    consumer that begins waits for them.
     """
     if bool(names) == all_groups:
         raise click.UsageError("give the names of groups, or --all-groups")
@@ -230,7 +234,8 @@ def reset_offsets(
 
     Of a topic, of some of its partitions, or all positions that the group has.
 
-    The command sets all of them in one step, or none when one is out of range. It refuses a group with a live member.
+    The command sets all of them in one step, or none when one is out of range. It refuses a group with a live
+    member.
     """
     if partitions is not None and topic is None:
         raise click.UsageError("--partition needs --topic")

@@ -52,8 +52,9 @@ COLUMNS = Table(
 def history(place: Place, limit: int, everything: bool, start: int | None, as_json: bool) -> None:
     """Show what happened to the log, newest first.
 
-    With --json one line per entry. Where an entry is deleted, and its bundle is lost, the newer ones are shown, and the command ends with the error
-    history-gone and exit code 3; at an entry that is damaged, likewise with exit code 6.
+    With --json one line per entry. Where an entry is deleted, and its bundle is lost, the newer ones are
+    shown, and the command ends with the error history-gone and exit code 3; at an entry that is damaged,
+    likewise with exit code 6.
     """
     with place.open() as log:
         entries = log.history(None if everything else limit, start)

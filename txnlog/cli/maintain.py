@@ -1,4 +1,6 @@
-"""The commands that keep a log small: maintain, vacuum, truncate and compact. Writers seal, take snapshots and end expired transactions themselves; all else needs these."""
+"""The commands that keep a log small: maintain, vacuum, truncate and compact. Writers seal, take snapshots
+and end expired transactions themselves; all else needs these.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ if TYPE_CHECKING:
 __all__ = ["compact", "maintain", "truncate", "vacuum"]
 
 COMPACTED = Table(
-    "Topic Partitions SegmentsBefore Segments FilesBefore Files SizeBefore Size RequestsBefore Requests DirtyRatio RemovedRecords",
+    "Topic Partitions SegmentsBefore Segments FilesBefore Files SizeBefore Size RequestsBefore Requests "
+    "DirtyRatio RemovedRecords",
     dirty_ratio=lambda row: "-" if row.dirty_ratio is None else f"{row.dirty_ratio:.2f}",
 )
 
@@ -110,7 +113,8 @@ def _with_damage(report: MaintenanceReport) -> None:
 
 def _compacted(report: MaintenanceReport) -> str:
     files = sum(one.files_before for one in report.compacted)
-    return f"wrote {counted(files, 'file')} together as {counted(sum(one.files for one in report.compacted), 'file')}"
+    made = sum(one.files for one in report.compacted)
+    return f"wrote {counted(files, 'file')} together as {counted(made, 'file')}"
 
 
 def _published(report: MaintenanceReport) -> str:
@@ -170,7 +174,8 @@ SHOWN: dict[str, Callable[[MaintenanceReport], str]] = {
     "--truncate-older-than",
     type=Duration(),
     metavar="DURATION",
-    help="Delete commit entries older than this (at least 7d), once in 6 hours. Default: the value set by `txnlog alter-log`; without one, entries stay.",
+    help="Delete commit entries older than this (at least 7d), once in 6 hours. Default: the value set by "
+    "`txnlog alter-log`; without one, entries stay.",
 )
 @dry_run_option
 def everything(
@@ -181,11 +186,14 @@ def everything(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Do everything that keeps the log small, by its policy: timeouts, seal, expire, retention, once an hour marks of subscriptions and compaction, once in 24 hours vacuum, and once in 6 hours truncation if the log has an age for it.
+    """Do everything that keeps the log small, by its policy: timeouts, seal, expire, retention, once an hour
+    marks of subscriptions and compaction, once in 24 hours vacuum, and once in 6 hours truncation if the log
+    has an age for it.
 
-    Any number of processes may do this at the same time. A task that removes something is skipped in a log of an older version that needs `txnlog upgrade` first.
-    Exit code 6 when something of a topic is damaged: records of the other topics are removed and compacted nevertheless.
-    With --dry-run each task shows what it would do to the log as it is, without the effects of the tasks before it; tables are not made.
+    Any number of processes may do this at the same time. A task that removes something is skipped in a log of
+    an older version that needs `txnlog upgrade` first. Exit code 6 when something of a topic is damaged:
+    records of the other topics are removed and compacted nevertheless. With --dry-run each task shows what it
+    would do to the log as it is, without the effects of the tasks before it; tables are not made.
     """
     if dry_run and (watch is not None or metrics_file is not None):
         raise click.UsageError("--dry-run cannot be combined with --watch or --metrics-file")
@@ -265,7 +273,8 @@ def _rest(task: str) -> str:
 def timeouts(place: Place, as_json: bool) -> None:
     """End the open transactions whose timeout is over.
 
-    Every commit to the log does this, too; use the command for logs without writes. Prepared transactions stay.
+    Every commit to the log does this, too; use the command for logs without writes. Prepared transactions
+    stay.
     """
     report = _report("timeouts", place, as_json)
     if report is not None:
@@ -277,7 +286,8 @@ def timeouts(place: Place, as_json: bool) -> None:
 def seal(place: Place, as_json: bool) -> None:
     """Move decided batches from the state into sidecars, and merge the lists of these.
 
-    Writers do this themselves once there are enough batches; they leave lists of more than 200,000 rows to this command. The command reports what it moved; an empty report is not an error.
+    Writers do this themselves once there are enough batches; they leave lists of more than 200,000 rows to
+    this command. The command reports what it moved; an empty report is not an error.
     """
     report = _report("seal", place, as_json)
     if report is None:
@@ -292,8 +302,8 @@ def seal(place: Place, as_json: bool) -> None:
 def expire(place: Place, as_json: bool) -> None:
     """Forget transactional ids and producers that have long been unused.
 
-    A transactional id is remembered for 7 days after its last use, a producer without one for a day after its last
-    append. Those with an open or prepared transaction stay.
+    A transactional id is remembered for 7 days after its last use, a producer without one for a day after its
+    last append. Those with an open or prepared transaction stay.
     """
     report = _report("expire", place, as_json)
     if report is not None:
@@ -305,8 +315,9 @@ def expire(place: Place, as_json: bool) -> None:
 def subscriptions(place: Place, as_json: bool) -> None:
     """Lift the marks of subscriptions over removed and aborted records, and markers.
 
-    Acknowledgements of later records do not cover what lies behind the last record, nor what was removed below an acknowledged one; else the mark would stay, and hold
-    back records that retention.pinned.ms protects. Exit code 6 when something of a topic is damaged.
+    Acknowledgements of later records do not cover what lies behind the last record, nor what was removed
+    below an acknowledged one; else the mark would stay, and hold back records that retention.pinned.ms
+    protects. Exit code 6 when something of a topic is damaged.
     """
     report = _report("subscriptions", place, as_json)
     if report is None:
@@ -323,7 +334,8 @@ def subscriptions(place: Place, as_json: bool) -> None:
 def retention(place: Place, dry_run: bool, as_json: bool) -> None:
     """Remove the oldest records of topics, as their settings retention.ms and retention.bytes say.
 
-    A log of an older version needs `txnlog upgrade` once before. Exit code 6 when something of a topic is damaged: records of the others are removed nevertheless.
+    A log of an older version needs `txnlog upgrade` once before. Exit code 6 when something of a topic is
+    damaged: records of the others are removed nevertheless.
     """
     report = _report("retention", place, as_json, dry_run=dry_run)
     if report is None:
@@ -378,9 +390,10 @@ def vacuum(
 ) -> None:
     """Delete the objects that nothing names any more.
 
-    That is what removed records left, lists that newer ones replace, uploads that never became part of the log, and old
-    snapshots. It takes two runs, the grace apart: the first condemns, the second deletes. Run the command every day; it may run in several places at
-    once. Objects that txnlog did not make stay. A log of an older version needs `txnlog upgrade` once before.
+    That is what removed records left, lists that newer ones replace, uploads that never became part of the
+    log, and old snapshots. It takes two runs, the grace apart: the first condemns, the second deletes. Run
+    the command every day; it may run in several places at once. Objects that txnlog did not make stay. A log
+    of an older version needs `txnlog upgrade` once before.
     """
     with progress(wanted=not as_json) as advance, place.open() as log:
 
@@ -426,10 +439,12 @@ TRUNCATED = Table("Fate Kind Objects Bytes Why Example", example=lambda row: row
 )
 @dry_run_option
 def truncate(place: Place, older_than: datetime.timedelta, dry_run: bool, as_json: bool) -> None:
-    """Delete old commit entries. No record is deleted with them, and history, outcomes and versions stay readable: bundles have them.
+    """Delete old commit entries. No record is deleted with them, and history, outcomes and versions stay
+    readable: bundles have them.
 
-    It takes two runs, an hour apart: the first writes a boundary, the second deletes the entries below it. Run the command every day; it may run in
-    several places at once. A log of an older version needs `txnlog upgrade` once before.
+    It takes two runs, an hour apart: the first writes a boundary, the second deletes the entries below it.
+    Run the command every day; it may run in several places at once. A log of an older version needs
+    `txnlog upgrade` once before.
     """
     with progress(wanted=not as_json) as advance, place.open() as log:
 
@@ -475,7 +490,8 @@ def _truncation_counts(report: TruncationReport) -> str:
 @click.option(
     "--min-lag-ms",
     type=Milliseconds(),
-    help="Skip segments with records of a transaction that was aborted within this time; in topics compacted by key, also records appended within it. Default: the topic's min.compaction.lag.ms.",
+    help="Skip segments with records of a transaction that was aborted within this time; in topics "
+    "compacted by key, also records appended within it. Default: the topic's min.compaction.lag.ms.",
 )
 @click.option(
     "--dry-run",
@@ -497,10 +513,12 @@ def compact(
     as_json: bool,
     **settings: Any,  # target_bytes and min_lag_ms
 ) -> None:
-    """Write small files of old records together, in all topics or in TOPIC. Of topics with cleanup.policy=compact, keep only the latest record of each key.
+    """Write small files of old records together, in all topics or in TOPIC. Of topics with
+    cleanup.policy=compact, keep only the latest record of each key.
 
-    Readers see what they saw before, with fewer requests, except records of keys that have later ones. The command seals first. The old
-    files stay until a vacuum. A log of an older version needs `txnlog upgrade` once before.
+    Readers see what they saw before, with fewer requests, except records of keys that have later ones. The
+    command seals first. The old files stay until a vacuum. A log of an older version needs `txnlog upgrade`
+    once before.
     """
     given = {name: value for name, value in settings.items() if value is not None}
     with progress(wanted=not as_json) as advance:

@@ -27,9 +27,11 @@ GROUPS = Table(
 @with_place
 @click.option("--prometheus", is_flag=True, help="Prometheus' text format, for a textfile collector.")
 def metrics(place: Place, prometheus: bool, as_json: bool) -> None:
-    """Measure the log: lag, open, late and prepared transactions, aborted share, and how far groups are behind.
+    """Measure the log: lag, open, late and prepared transactions, aborted share, and how far groups are
+    behind.
 
-    LagRecords of a group is a bound (<=) while its position lies inside a sealed segment: txnlog groups describe counts.
+    LagRecords of a group is a bound (<=) while its position lies inside a sealed segment: txnlog groups
+    describe counts.
     """
     if prometheus and as_json:
         raise click.UsageError("give either --prometheus or --json, not both")

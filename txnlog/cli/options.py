@@ -81,7 +81,9 @@ else:
 
 
 class Integer(click.types.IntParamType):
-    """A whole number in digits of ASCII; click's own takes what ``int`` takes, such as ``1_0`` and digits of other scripts."""
+    """A whole number in digits of ASCII; click's own takes what ``int`` takes, such as ``1_0`` and digits of
+    other scripts.
+    """
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the number."""
@@ -93,7 +95,8 @@ class Integer(click.types.IntParamType):
 def amount_of(text: str, units: Mapping[str, int], alone: int | None) -> int | None:
     """Return the number that ``30m`` or ``128MiB`` stands for; None when it is none, or 2**63 or more.
 
-    ``units``: what each stands for, by its name in small letters. ``alone``: what a number without a unit counts. If None, the unit must be there.
+    ``units``: what each stands for, by its name in small letters. ``alone``: what a number without a unit
+    counts. If None, the unit must be there.
     """
     found = _AMOUNT.fullmatch(text)
     if found is None:
@@ -147,7 +150,9 @@ class _Amount(_NumberType):
 
 
 class Milliseconds(_Amount):
-    """A time: a number of ``unit``, or a number with a unit. The result counts milliseconds, and so do the bounds."""
+    """A time: a number of ``unit``, or a number with a unit. The result counts milliseconds, and so do the
+    bounds.
+    """
 
     _form = "duration such as 7d, 12h, 30m, 45s or 500ms"
 
@@ -168,7 +173,9 @@ class Bytes(_Amount):
 
 
 class FilePath(click.Path):
-    """The path of a file, as a ``Path``. An empty text, as of a variable of a shell that is not set, names none."""
+    """The path of a file, as a ``Path``. An empty text, as of a variable of a shell that is not set, names
+    none.
+    """
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False, path_type=Path)
@@ -183,7 +190,9 @@ class FilePath(click.Path):
 
 
 def named(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Return the path, address or name that is given; refuse an empty text, which would stand for the current directory, or for nothing."""
+    """Return the path, address or name that is given; refuse an empty text, which would stand for the current
+    directory, or for nothing.
+    """
     if value == "":
         raise click.BadParameter("it is empty", param=parameter)
     return value
@@ -196,8 +205,8 @@ class IntegerRange(click.IntRange, Integer):
 class Known(_TextType):
     """A name that a log may know: a shell completes it.
 
-    ``names``: returns the names in a state. A shell puts a completed name into the command line as it is, so only names
-    without a character that means something to a shell are offered.
+    ``names``: returns the names in a state. A shell puts a completed name into the command line as it is, so
+    only names without a character that means something to a shell are offered.
     """
 
     name = "text"
@@ -238,7 +247,9 @@ def binary_option(what: str) -> Callable[[Command], Command]:
 
 
 def _delimiter(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Return one character, or None where the option is not given; a backslash and t, or the word tab, are a tab."""
+    """Return one character, or None where the option is not given; a backslash and t, or the word tab, are a
+    tab.
+    """
     if value is None:
         return None
     found = {"\\t": "\t", "tab": "\t"}.get(value, value)
@@ -341,12 +352,15 @@ settings_option = click.option(
     multiple=True,
     metavar="NAME=VALUE",
     callback=_settings,
-    help="A setting, as in retention.ms=7d; repeat the option. A log of an older version needs `txnlog upgrade` once before.",
+    help="A setting, as in retention.ms=7d; repeat the option. A log of an older version needs `txnlog "
+    "upgrade` once before.",
 )
 
 
 def with_place(function: Command, *, required: bool = True) -> Command:
-    """Give a command ``--root`` and ``--storage``, passed on as ``place``, and ``--json``, passed on as ``as_json``."""
+    """Give a command ``--root`` and ``--storage``, passed on as ``place``, and ``--json``, passed on as
+    ``as_json``.
+    """
 
     @click.option(
         "--root",
@@ -363,7 +377,8 @@ def with_place(function: Command, *, required: bool = True) -> Command:
         callback=parse_pairs,
         metavar="KEY=VALUE|@FILE",
         help="An option of the store, such as endpoint=http://127.0.0.1:9000; repeat the option for more "
-        "(docs/storage.md). @FILE reads lines KEY=VALUE, or a JSON object: put secrets into a file, because other "
+        "(docs/storage.md). @FILE reads lines KEY=VALUE, or a JSON object: put secrets into a file, "
+        "because other "
         "users can see a command line.",
     )
     @click.option("--json", "as_json", is_flag=True, help="Print JSON; errors, too (on stderr).")
@@ -388,7 +403,9 @@ with_optional_place = functools.partial(with_place, required=False)
 
 
 def parse_pairs(_context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> dict[str, str]:
-    """Return names and values from texts KEY=VALUE and @FILE. A message repeats no value: it may be a secret."""
+    """Return names and values from texts KEY=VALUE and @FILE. A message repeats no value: it may be a
+    secret.
+    """
     from txnlog.cli.storage_file import read_storage_file
 
     found: dict[str, str] = {}

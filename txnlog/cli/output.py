@@ -1,8 +1,9 @@
-"""Printing: JSON for programs; for people tables, drawn with rich on a terminal and plainly aligned elsewhere.
+"""Printing: JSON for programs; for people tables, drawn with rich on a terminal and plainly aligned
+elsewhere.
 
-Names and values in a log may be hostile, and a terminal does what control characters say. So everything that a command
-prints goes through this module: text for people always shows such characters escaped; what programs read (JSON, CSV,
-Prometheus' format) is exact in a pipe or a file, and on a terminal escaped.
+Names and values in a log may be hostile, and a terminal does what control characters say. So everything that
+a command prints goes through this module: text for people always shows such characters escaped; what programs
+read (JSON, CSV, Prometheus' format) is exact in a pipe or a file, and on a terminal escaped.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ _FOLDS = re.compile("(?<=-)(?=.)|(?<=[a-z])(?=[A-Z])")
 
 
 def instant(ms: int | None) -> str | None:
-    """Return log time as ISO 8601, UTC; years outside of 0 to 9999 with a sign and at least six digits, as ISO has them."""
+    """Return log time as ISO 8601, UTC; years outside of 0 to 9999 with a sign and at least six digits, as
+    ISO has them.
+    """
     return None if ms is None else f"{iso_time(ms, 1_000, 3)}Z"
 
 
@@ -108,7 +111,9 @@ def printable_lines(text: str) -> str:
 
 
 def printable_json(text: str) -> str:
-    r"""Return the text of JSON documents with ``\uXXXX`` for each character that would not show: the values stay the same."""
+    r"""Return the text of JSON documents with ``\uXXXX`` for each character that would not show: the values
+    stay the same.
+    """
     if text.isprintable():
         return text
     return "".join(
@@ -157,7 +162,9 @@ def say(text: str) -> None:
 
 
 def say_parts(*parts: str) -> None:
-    """Print parts of a line for people, two spaces apart; on a terminal that is narrower as many to a line as fit."""
+    """Print parts of a line for people, two spaces apart; on a terminal that is narrower as many to a line as
+    fit.
+    """
     width = shutil.get_terminal_size().columns if is_terminal(sys.stdout) else None
     line = ""
     for part in map(printable, parts):
@@ -180,13 +187,17 @@ def show_json(document: Any, file: TextIO) -> None:
 
 
 def _show(text: str, file: TextIO) -> None:
-    """Print a text. Standard error that takes nothing, as on a full disk, ends no work: the exit code tells its end."""
+    """Print a text. Standard error that takes nothing, as on a full disk, ends no work: the exit code tells
+    its end.
+    """
     with contextlib.suppress(OSError) if file is sys.stderr else contextlib.nullcontext():
         print(text, file=file, flush=file is sys.stderr)
 
 
 class Guarded:
-    """A terminal's standard error for text that no command makes: warnings, log lines, tracebacks of any library."""
+    """A terminal's standard error for text that no command makes: warnings, log lines, tracebacks of any
+    library.
+    """
 
     def __init__(self, file: TextIO) -> None:
         self.unguarded = file
@@ -275,7 +286,8 @@ class Table:
         self._cells = [cells.get(name) or _attribute(name) for name in names]
 
     def show(self, rows: Iterable[Any]) -> None:
-        """Print the rows: each an object, or a tuple of objects of which the first that has an attribute shows it.
+        """Print the rows: each an object, or a tuple of objects of which the first that has an attribute
+        shows it.
 
         If the rows end with an error, those before it are printed first.
         """
@@ -305,7 +317,8 @@ def _attribute(name: str) -> Callable[..., object]:
 def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[bool]) -> None:
     """Draw a table as wide as the terminal.
 
-    If numbers and times do not all fit, columns without a value are left out; if that is not enough, each value has a line.
+    If numbers and times do not all fit, columns without a value are left out; if that is not enough, each
+    value has a line.
     """
     from rich import box
     from rich.console import Console
@@ -368,7 +381,9 @@ def _list(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
 
 
 def _cut(text: str) -> str:
-    """Return the text of a cell: in a table a long one is not readable, and padding makes all rows as long."""
+    """Return the text of a cell: in a table a long one is not readable, and padding makes all rows as
+    long.
+    """
     return text if len(text) <= CELL_LENGTH_MAX else f"{text[: CELL_LENGTH_MAX - 1]}…"
 
 

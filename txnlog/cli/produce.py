@@ -53,7 +53,8 @@ Commit = Callable[[], "CommitInfo"]
     "--partition",
     "-p",
     type=Integer(),
-    help="Write everything to this partition. Default: by key; records without a key go to partitions in turn, from "
+    help="Write everything to this partition. Default: by key; records without a key go to partitions in "
+    "turn, from "
     "a random one on.",
 )
 @binary_option("How JSON and CSV hold the bytes of binary columns.")
@@ -73,9 +74,9 @@ def produce(
 
     The records come from FILE, or from stdin, and enter the log in one step.
 
-    JSON lines: one object per line with the topic's columns; a column that is missing is null, or now for the timestamp
-    of a topic with the schema "kafka". CSV has a header and all columns. Bad input is refused, and no record is
-    written.
+    JSON lines: one object per line with the topic's columns; a column that is missing is null, or now for the
+    timestamp of a topic with the schema "kafka". CSV has a header and all columns. Bad input is refused, and
+    no record is written.
     """
     from txnformat.columns.json_values import Binary
     from txnformat.lookup import now_of

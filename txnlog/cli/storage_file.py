@@ -1,4 +1,6 @@
-"""``--storage @FILE``: storage options from a file, where ``ps`` and the history of a shell do not show them."""
+"""``--storage @FILE``: storage options from a file, where ``ps`` and the history of a shell do not show
+them.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,10 @@ HINT = "write one KEY=VALUE per line, with # before comments, or one JSON object
 def read_storage_file(name: str) -> dict[str, str]:
     """Return the options in a file: lines ``KEY=VALUE``, or a JSON object whose values are texts.
 
-    Blank lines and lines that begin with ``#`` are passed over. Spaces around key and value do not count. A warning
-    says when other users may read the file. No error repeats a line or a value. Raises NotFoundError of kind
-    ``no-file``; InvalidInputError of kind ``invalid-file``: it cannot be read, is larger than 64 KiB, or is no text.
-    Kind ``invalid-storage-option``: every line that is no option.
+    Blank lines and lines that begin with ``#`` are passed over. Spaces around key and value do not count. A
+    warning says when other users may read the file. No error repeats a line or a value. Raises NotFoundError
+    of kind ``no-file``; InvalidInputError of kind ``invalid-file``: it cannot be read, is larger than 64 KiB,
+    or is no text. Kind ``invalid-storage-option``: every line that is no option.
     """
     text = _read(name)
     pairs = _json(text, name) if text.lstrip().startswith("{") else _lines(text, name)

@@ -1,4 +1,6 @@
-"""``subscriptions list``, ``describe``, ``create``, ``seek``, ``delete``: what Pulsar's ``pulsar-admin topics`` does with them."""
+"""``subscriptions list``, ``describe``, ``create``, ``seek``, ``delete``: what Pulsar's
+``pulsar-admin topics`` does with them.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +47,9 @@ def list_(place: Place, topic: str | None, as_json: bool) -> None:
 def describe(topic: str, name: str, place: Place, as_json: bool) -> None:
     """Describe subscription NAME of TOPIC: its backlog in each partition.
 
-    Below MARK every record is acknowledged; above it, RANGES of offsets are. UNACKNOWLEDGED counts the committed records that
-    are not acknowledged; PENDING counts those of them that an open transaction acknowledges.
+    Below MARK every record is acknowledged; above it, RANGES of offsets are. UNACKNOWLEDGED counts the
+    committed records that are not acknowledged; PENDING counts those of them that an open transaction
+    acknowledges.
     """
     with place.open() as log:
         found = log.subscriptions.describe(topic, name)

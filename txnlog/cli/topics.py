@@ -1,4 +1,6 @@
-"""``create``, ``topics``, ``create-topic``, ``alter-log``, ``describe``, ``offsets``, ``rotate-key``, ``upgrade``: a log and its topics."""
+"""``create``, ``topics``, ``create-topic``, ``alter-log``, ``describe``, ``offsets``, ``rotate-key``,
+``upgrade``: a log and its topics.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,9 @@ def topics(place: Place, as_json: bool) -> None:
 @click.option(
     "--schema",
     metavar="kafka|FILE",
-    help="In place of columns: \"kafka\" (key, value, headers, timestamp), or a file with a schema: Avro (.avsc), JSON Schema or Spark's JSON (.json), Protobuf (.proto, .desc), Arrow (.arrow), Parquet (.parquet), Spark's DDL (.ddl, .sql).",
+    help='In place of columns: "kafka" (key, value, headers, timestamp), or a file with a schema: Avro '
+    "(.avsc), JSON Schema or Spark's JSON (.json), Protobuf (.proto, .desc), Arrow (.arrow), Parquet "
+    "(.parquet), Spark's DDL (.ddl, .sql).",
 )
 @with_schema_format
 @click.option(
@@ -148,7 +152,8 @@ class _DurationOrOff(Duration):
     type=_DurationOrOff(),
     required=True,
     metavar="DURATION|off",
-    help="Let `txnlog maintain all` delete commit entries older than this: 7d, 30d, at least 7d; off (default): entries are kept.",
+    help="Let `txnlog maintain all` delete commit entries older than this: 7d, 30d, at least 7d; off "
+    "(default): entries are kept.",
 )
 def alter_log(place: Place, truncate_older_than: datetime.timedelta | None, as_json: bool) -> None:
     """Change settings of the whole log. A log of an older version needs `txnlog upgrade` once before."""
@@ -170,8 +175,9 @@ def _age(age_ms: int) -> str:
 def describe(topics: tuple[str, ...], place: Place, as_json: bool) -> None:
     """Describe the log and its topics.
 
-    Shows columns and partitions, the transactional id that holds a partition's last stable offset back, and what makes the state grow. As JSON
-    also which process may hand out which producer ids (producer_id_blocks).
+    Shows columns and partitions, the transactional id that holds a partition's last stable offset back, and
+    what makes the state grow. As JSON also which process may hand out which producer ids
+    (producer_id_blocks).
     """
     with place.open() as log:
         for name in topics:
@@ -194,7 +200,8 @@ def describe(topics: tuple[str, ...], place: Place, as_json: bool) -> None:
     if opened and not topics:
         if description.boundary:
             say(
-                f"Boundary: {description.boundary}  (entries below it may be deleted; bundles have their history)"
+                f"Boundary: {description.boundary}  (entries below it may be deleted; bundles have their "
+                f"history)"
             )
         say("")
         OPEN.show(opened)
@@ -247,7 +254,8 @@ def _show(description: LogDescription) -> None:
         say("")
         say_parts(f"Topic: {topic.name}", f"TopicId: {topic.topic_id}", f"PartitionCount: {topic.partitions}")
         say(
-            f"KeyColumns: {', '.join(topic.key_columns) or '-'}  TimestampColumn: {topic.timestamp_column or '-'}"
+            f"KeyColumns: {', '.join(topic.key_columns) or '-'}  TimestampColumn: "
+            f"{topic.timestamp_column or '-'}"
         )
         say(f"Columns: {columns}")
         if topic.dropped:
@@ -278,7 +286,10 @@ def _show(description: LogDescription) -> None:
 def upgrade(place: Place, embedding: bool, columns: bool, as_json: bool) -> None:
     """Allow maintenance to remove data from a log that an older version created.
 
-    New logs need no upgrade: they allow it from the start. In other logs the command allows settings of topics, and commands that remove or rewrite records, topics, old entries and old files: delete-records, compact, vacuum, truncate, erase, delete-topic. After the upgrade, older versions of txnlog can neither read nor write the log: upgrade txnlog first in every process that uses it.
+    New logs need no upgrade: they allow it from the start. In other logs the command allows settings of
+    topics, and commands that remove or rewrite records, topics, old entries and old files: delete-records,
+    compact, vacuum, truncate, erase, delete-topic. After the upgrade, older versions of txnlog can neither
+    read nor write the log: upgrade txnlog first in every process that uses it.
     """
     with place.open() as log:
         upgraded = log.upgrade(embedding=embedding, columns=columns)

@@ -1,7 +1,7 @@
 """``transactions list``, ``describe``, ``describe-producers``, ``find-hanging``: nothing here writes.
 
-The columns are Kafka's, but for CoordinatorId and CoordinatorEpoch: there is no coordinator. The commands that end transactions are in
-:mod:`txnlog.cli.ending`.
+The columns are Kafka's, but for CoordinatorId and CoordinatorEpoch: there is no coordinator. The commands
+that end transactions are in :mod:`txnlog.cli.ending`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ STATES = ("Empty", "Ongoing", "Prepared", "CompleteCommit", "CompleteAbort")
 
 LISTED = Table("TransactionalId ProducerId TransactionState", transaction_state=lambda one: one.state)
 DESCRIBED = Table(
-    "TransactionalId ProducerId ProducerEpoch TransactionState TransactionTimeoutMs CurrentTransactionStartTimeMs "
+    "TransactionalId ProducerId ProducerEpoch TransactionState TransactionTimeoutMs "
+    "CurrentTransactionStartTimeMs "
     "TransactionDurationMs TopicPartitions Buffer LastEpoch LastOutcome LastCause LastEntry",
     transaction_state=lambda one: one.state,
     transaction_timeout_ms=lambda one: one.timeout_ms,
@@ -131,9 +132,9 @@ def list_(place: Place, as_json: bool, **wanted: Any) -> None:
 def describe(transactional_ids: tuple[str, ...], place: Place, as_json: bool) -> None:
     """Describe transactional ids.
 
-    Shows the open transaction with its first offset in each partition, or the records that it has staged there, how
-    many records it holds back from read_committed, and how the last ended transaction ended. TransactionDurationMs is
-    up to now, by the store's time.
+    Shows the open transaction with its first offset in each partition, or the records that it has staged
+    there, how many records it holds back from read_committed, and how the last ended transaction ended.
+    TransactionDurationMs is up to now, by the store's time.
     """
     with place.open() as log:
         found = log.transactions.describe_all(transactional_ids)
@@ -173,7 +174,8 @@ def describe_producers(place: Place, topic: str, partition: int, as_json: bool) 
     "--max-transaction-timeout",
     "limit_ms",
     type=Milliseconds("minutes"),
-    help="A transaction hangs when it has appended nothing for longer. Default: the longest timeout that the log "
+    help="A transaction hangs when it has appended nothing for longer. Default: the longest timeout that "
+    "the log "
     "allows.",
 )
 def find_hanging(
@@ -181,9 +183,10 @@ def find_hanging(
 ) -> int:
     """Look for transactions that cannot be ended, and for those that hold readers back.
 
-    A hanging transaction is open in a partition although no transactional id has it there. No writer causes that; txnlog
-    verify shows more. Exit code 1 when the command finds one. Late transactions, whose timeout is over, and prepared ones
-    hold readers back in the same way: the command lists them with advice, and they are not a problem of the log.
+    A hanging transaction is open in a partition although no transactional id has it there. No writer causes
+    that; txnlog verify shows more. Exit code 1 when the command finds one. Late transactions, whose timeout
+    is over, and prepared ones hold readers back in the same way: the command lists them with advice, and they
+    are not a problem of the log.
     """
     if partition is not None and topic is None:
         raise click.UsageError("--partition needs --topic")

@@ -24,8 +24,8 @@ __all__ = ["verify"]
 def verify(place: Place, deep: bool, as_json: bool) -> int:
     """Check the log against itself.
 
-    Derives the chain, offsets, visibility, snapshots and references to files again from the objects, and reports every
-    difference. Exit code 1 when something is wrong. The command writes nothing.
+    Derives the chain, offsets, visibility, snapshots and references to files again from the objects, and
+    reports every difference. Exit code 1 when something is wrong. The command writes nothing.
     """
     from txnformat.verify.log import verify_log
 

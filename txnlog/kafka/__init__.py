@@ -1,4 +1,5 @@
-"""Kafka in and out: topics of a Kafka cluster into a log, and topics of a log into a cluster, each record exactly once.
+"""Kafka in and out: topics of a Kafka cluster into a log, and topics of a log into a cluster, each record
+exactly once.
 
 Start reading in ``importing`` (:func:`import_topics`) and in ``exporting`` (:func:`export_topics`): each runs
 rounds of one transaction.

@@ -1,4 +1,5 @@
-"""Bytes of Kafka's records as values: text, JSON, Avro, Protobuf, also in the wire format of a schema registry.
+"""Bytes of Kafka's records as values: text, JSON, Avro, Protobuf, also in the wire format of a schema
+registry.
 
 Pure.
 
@@ -101,7 +102,7 @@ def _no_constant(text: str) -> Any:
     raise ValueError(f"{text} is not a value of JSON")
 
 
-# --- Avro ------------------------------------------------------------------------------------------------------------
+# --- Avro ---------------------------------------------------------------------------------------------------
 
 
 def avro_decoder(schema: Any) -> Decode:
@@ -132,7 +133,7 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, UUID) else value
 
 
-# --- Protobuf --------------------------------------------------------------------------------------------------------
+# --- Protobuf -----------------------------------------------------------------------------------------------
 
 
 def message_indexes(data: bytes) -> tuple[list[int], bytes]:

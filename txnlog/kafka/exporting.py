@@ -1,4 +1,5 @@
-"""Topics of a log into Kafka: records and the positions behind them in one Kafka transaction, so that each record is there once, whatever dies when.
+"""Topics of a log into Kafka: records and the positions behind them in one Kafka transaction, so that each
+record is there once, whatever dies when.
 
 Two systems cannot commit in one step, so the positions that count are in Kafka: in a topic of positions,
 written in the same transaction as the records. On start an older instance is fenced, which ends its
@@ -271,7 +272,7 @@ class _Export:
         finally:
             consumer.close()
 
-    # --- before the first round --------------------------------------------------------------------------------------
+    # --- before the first round -----------------------------------------------------------------------------
 
     def _prepare(self, sink: Sink) -> None:
         """See that Kafka has the topics, and that every record has a place there.
@@ -308,14 +309,18 @@ class _Export:
             self._report.created.append(own)
 
     def _place(self, consumer: Consumer, known: Positions | None) -> Positions:
-        """Set the consumer to the positions in Kafka, and return them, with those of topics that this call does not export."""
+        """Set the consumer to the positions in Kafka, and return them, with those of topics that this call
+        does not export.
+        """
         state = self._log.refresh()
         copies = self._copies()
         if known is None and self._settings.start is None and copies:
             raise InvalidInputError(
-                "the log knows positions of this export, and Kafka has none: its topic of positions was deleted, or this is another cluster",
+                "the log knows positions of this export, and Kafka has none: its topic of positions was "
+                "deleted, or this is another cluster",
                 kind="export-without-position",
-                hint='say where to begin, once: start="group" at the copies in the log, "earliest" or "latest"; or use another group',
+                hint='say where to begin, once: start="group" at the copies in the log, "earliest" or '
+                '"latest"; or use another group',
                 group=self._settings.group,
                 position_topic=self._settings.position_topic,
             )
@@ -363,7 +368,7 @@ class _Export:
             latest=one.last_stable_offset,
         )
 
-    # --- the rounds --------------------------------------------------------------------------------------------------
+    # --- the rounds -----------------------------------------------------------------------------------------
 
     def _rounds(self, sink: Sink, consumer: Consumer, positions: Positions) -> None:
         makers: dict[str, Callable[[Any], Iterator[KafkaMessage]]] = {}

@@ -88,7 +88,8 @@ def unavailable(what: str, **values: Any) -> StorageError:
 
 
 def passes(error: Any) -> bool:
-    """Return whether a KafkaError passes when the client asks again: the C client does not say it of a broker that has just been started again.
+    """Return whether a KafkaError passes when the client asks again: the C client does not say it of a broker
+    that has just been started again.
 
     Kafka's own client calls all of these retriable
     (``org.apache.kafka.common.errors.InvalidMetadataException``).

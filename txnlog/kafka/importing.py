@@ -1,4 +1,5 @@
-"""Topics of Kafka into a log: records and the positions behind them in one commit, so that each record is there once, whatever dies when.
+"""Topics of Kafka into a log: records and the positions behind them in one commit, so that each record is
+there once, whatever dies when.
 
 An import is a loop of rounds. A round takes records, and writes them in one transaction together with the
 next offset of each partition, as positions of a group that must still be what they were. On start the
@@ -307,7 +308,7 @@ class _Import:
             self._report.positions.setdefault(place.topic, {})[place.partition] = offset
         return self._report
 
-    # --- before the first round --------------------------------------------------------------------------------------
+    # --- before the first round -----------------------------------------------------------------------------
 
     def _prepare(self, found: Mapping[str, TopicOfKafka]) -> None:
         """See that the log has the topics, and that every record has a place there.
@@ -394,7 +395,7 @@ class _Import:
                 self._source.ends[place] = bounds[place].latest
         self._source.assign({place: starts[place.partition] for place in places})
 
-    # --- the rounds --------------------------------------------------------------------------------------------------
+    # --- the rounds -----------------------------------------------------------------------------------------
 
     def _rounds(self, producer: Producer) -> None:
         looked = kept = self._clock.now()
@@ -443,7 +444,9 @@ class _Import:
         return found
 
     def _count(self, have: int, size: int) -> int:
-        """Return how many records to take at once: as many as probably fit, and under a limit what passes in a tenth of a second."""
+        """Return how many records to take at once: as many as probably fit, and under a limit what passes in
+        a tenth of a second.
+        """
         left = min(
             self._settings.batch_records - have, (self._settings.batch_bytes - size) // max(1, self._mean)
         )
@@ -508,7 +511,7 @@ class _Import:
             producer.send(self._settings.dead_letter_topic or "", dead_letters(bad))
         return len(records) - len(bad), len(bad)
 
-    # --- looking around ----------------------------------------------------------------------------------------------
+    # --- looking around -------------------------------------------------------------------------------------
 
     def _look_again(self) -> None:
         """Read partitions that topics have got since, too.

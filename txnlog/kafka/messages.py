@@ -36,7 +36,8 @@ class KafkaMessage(NamedTuple):
 def message_maker(
     schema: TopicSchema, target: str, routes: Routes
 ) -> Callable[[Any], Iterator[KafkaMessage]]:
-    """Return what makes records of a batch with the topic's columns, ``_partition``, ``_offset`` and ``_timestamp``.
+    """Return what makes records of a batch with the topic's columns, ``_partition``, ``_offset`` and
+    ``_timestamp``.
 
     It raises InvalidInputError (``chunks-in-export``): a record is a part of a large value.
     """

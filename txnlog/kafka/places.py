@@ -1,4 +1,5 @@
-"""Positions of an import in its source: their names and texts in a group of the log, and where each partition begins.
+"""Positions of an import in its source: their names and texts in a group of the log, and where each partition
+begins.
 
 Pure.
 """
@@ -185,9 +186,11 @@ def _unknown(topic: str, held: Bounds, start: Start | None, *, is_first: bool, t
         return held.earliest
     if start is None and not target_is_empty:
         raise InvalidInputError(
-            "the topic has records, and this import has no position: it is unknown which source records were imported",
+            "the topic has records, and this import has no position: it is unknown which source records "
+            "were imported",
             kind="import-without-position",
-            hint='check group=; or say where to begin, once: start="earliest" or start="latest". Groups are forgotten after 30 days without use',
+            hint='check group=; or say where to begin, once: start="earliest" or start="latest". Groups '
+            "are forgotten after 30 days without use",
             topic=topic,
         )
     return held.latest if start is Start.LATEST else held.earliest

@@ -76,7 +76,9 @@ def _offset(value: object) -> int:
 
 
 def window_starts(earliest: int, end: int) -> list[int]:
-    """Return where to begin to look for the last record: ever farther from the end, the earliest offset last."""
+    """Return where to begin to look for the last record: ever farther from the end, the earliest offset
+    last.
+    """
     starts, width = [], WINDOW
     while end - width > earliest:
         starts.append(end - width)

@@ -129,7 +129,9 @@ class Rows:
             raise InvalidInputError(problems, kind="unmappable-schema", hint="nothing was imported")
 
     def rows(self, records: Iterable[KafkaRecord]) -> Made:
-        """Return the rows of records, the records that they are of, and the others with what is wrong with them."""
+        """Return the rows of records, the records that they are of, and the others with what is wrong with
+        them.
+        """
         good, bad = [], []
         if self.is_plain:
             for record in records:
@@ -283,7 +285,8 @@ def unmappable(schema: pa.Schema, value_format: Format) -> list[str]:
     problems = []
     if "value" not in schema.names:
         problems.append(
-            'the topic has no column "value": raw records need key, value, headers and timestamp, as the schema "kafka" has them'
+            'the topic has no column "value": raw records need key, value, headers and timestamp, as the '
+            'schema "kafka" has them'
         )
     for name, type_ in zip(KAFKA_SCHEMA.arrow_schema.names, KAFKA_SCHEMA.arrow_schema.types, strict=True):
         if name in schema.names and schema.field(name).type != type_ and name != "key":
@@ -309,7 +312,9 @@ def _fitting(type_: pa.DataType, format_: Format) -> Callable[[Any], Any]:
 
 
 def _shaped(type_: pa.DataType) -> Callable[[Any], Any]:
-    """Return what brings decoded Avro or Protobuf to a column's type: maps as pairs, and a struct with the fields that it has."""
+    """Return what brings decoded Avro or Protobuf to a column's type: maps as pairs, and a struct with the
+    fields that it has.
+    """
     if pt.is_map(type_):
         item = _shaped(type_.item_type)
         return lambda value: None if value is None else [(name, item(one)) for name, one in _pairs(value)]

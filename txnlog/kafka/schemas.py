@@ -154,7 +154,7 @@ def _check_kind(schema: Any, kind: str, schema_id: int) -> None:
         raise Undecodable(f"schema {schema_id} of the registry is of the type {got}, not {kind}")
 
 
-# --- from files ------------------------------------------------------------------------------------------------------
+# --- from files ---------------------------------------------------------------------------------------------
 
 
 def decode_with(

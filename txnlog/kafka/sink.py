@@ -58,7 +58,9 @@ _NO_LEADER = frozenset({KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART, Kaf
 
 
 def _cause(error: Exception) -> Any:
-    """Return the client's own error: Python says SystemError when a callback ran after the client had raised it."""
+    """Return the client's own error: Python says SystemError when a callback ran after the client had raised
+    it.
+    """
     if isinstance(error, KafkaException):
         return error
     if isinstance(error.__cause__, KafkaException):
@@ -67,7 +69,9 @@ def _cause(error: Exception) -> Any:
 
 
 def _failure(error: Any, what: str) -> TxnLogError:
-    """Return the error of a transaction; one that only ends this producer, and not the right to write, is mended by another session."""
+    """Return the error of a transaction; one that only ends this producer, and not the right to write, is
+    mended by another session.
+    """
     found, cause = kafka_error(error, what), error.args[0]
     if found.kind == "kafka-failed" and (cause.fatal() or cause.txn_requires_abort()):
         return unavailable(found.what, **found.values)
@@ -125,10 +129,12 @@ class Sink:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise kafka_error(error, "a topic cannot be created", topic=name) from None
 
-    # --- transactions ------------------------------------------------------------------------------------------------
+    # --- transactions ---------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Fence older instances; their transactions have ended when this returns, also one whose commit had begun."""
+        """Fence older instances; their transactions have ended when this returns, also one whose commit had
+        begun.
+        """
         self._repeated(self._producer.init_transactions, "the producer cannot begin")
 
     def begin(self) -> None:
@@ -214,7 +220,7 @@ class Sink:
         except KafkaException as error:
             raise kafka_error(error, what) from None
 
-    # --- positions ---------------------------------------------------------------------------------------------------
+    # --- positions ------------------------------------------------------------------------------------------
 
     def positions(self, topic: str) -> bytes | None:
         """Return the value of the last committed record of a topic of positions; None: it has none.
@@ -260,7 +266,9 @@ class Sink:
         return None
 
     def _offset(self, topic: str, spec: Any, isolation: Any) -> int:
-        """Return an offset of the partition, once it has a leader: one that was just created may have none yet."""
+        """Return an offset of the partition, once it has a leader: one that was just created may have none
+        yet.
+        """
         at, begun = TopicPartition(topic, 0), self._clock.now()
         while True:
             try:

@@ -1,4 +1,5 @@
-"""Schemas of topics from those of other systems, and back: Avro, JSON Schema, Protobuf, Arrow, Parquet, Spark's DDL and JSON.
+"""Schemas of topics from those of other systems, and back: Avro, JSON Schema, Protobuf, Arrow, Parquet,
+Spark's DDL and JSON.
 
 Start reading in ``conversion`` (:func:`read_schema`, :func:`parse_schema`, :func:`export_schema`).
 

@@ -1,4 +1,6 @@
-"""Schemas of other systems as schemas of topics, and back: :func:`parse_schema`, :func:`export_schema`, and from a file :func:`read_schema`."""
+"""Schemas of other systems as schemas of topics, and back: :func:`parse_schema`, :func:`export_schema`, and
+from a file :func:`read_schema`.
+"""
 
 from __future__ import annotations
 
@@ -185,7 +187,8 @@ class Growth(TypedDict):
 
 
 def growth(schema: Any, wanted: Any) -> Growth:
-    """Return the changes by which a topic takes the columns of another schema; ``log.alter_topic(name, **growth(…))`` makes them, or says which of them cannot be.
+    """Return the changes by which a topic takes the columns of another schema;
+    ``log.alter_topic(name, **growth(…))`` makes them, or says which of them cannot be.
 
     Parameters
     ----------

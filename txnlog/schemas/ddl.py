@@ -25,7 +25,10 @@ from txnlog.schemas.walk import invalid
 
 __all__ = ["from_ddl", "to_ddl", "to_spark"]
 
-_HINT = "write columns as Spark does: id BIGINT, price DECIMAL(10,2), tags ARRAY<STRING>, place STRUCT<x: DOUBLE, y: DOUBLE>"
+_HINT = (
+    "write columns as Spark does: id BIGINT, price DECIMAL(10,2), tags ARRAY<STRING>, place STRUCT<x: "
+    "DOUBLE, y: DOUBLE>"
+)
 _NAMES: Mapping[str, str] = {
     "boolean": "boolean",
     "tinyint": "byte",
@@ -189,7 +192,9 @@ class _Ddl:
         return " ".join(["interval", " to ".join(units)]).strip()
 
     def _numbers(self, most: int) -> tuple[int, ...] | None:
-        """Return the numbers in parentheses that come next; as many as a type takes at most, missing ones 0."""
+        """Return the numbers in parentheses that come next; as many as a type takes at most, missing
+        ones 0.
+        """
         if not self._is("("):
             return None
         self._at += 1
@@ -254,7 +259,7 @@ class _Ddl:
         return _Unfit(f"{place}: {token.text!r:.80}{path}, expected {wanted}")
 
 
-# --- back ------------------------------------------------------------------------------------------------------------
+# --- back ---------------------------------------------------------------------------------------------------
 
 _DDL = {
     "byte": "TINYINT",
@@ -265,7 +270,9 @@ _DDL = {
 
 
 def to_spark(schema: pa.Schema) -> str:
-    """Return the JSON of the Spark schema of a topic's columns (canonical types), as ``StructType.fromJson`` takes it."""
+    """Return the JSON of the Spark schema of a topic's columns (canonical types), as ``StructType.fromJson``
+    takes it.
+    """
     return json.dumps(to_spark_json(schema), indent=2) + "\n"
 
 

@@ -48,7 +48,8 @@ BY_SUFFIX: Mapping[str, SchemaFormat | None] = {
 """Form by the suffix of a file's name; None: JSON, which says itself what it is."""
 _BY_MAGIC = {b"PAR1": SchemaFormat.PARQUET, b"ARROW1": SchemaFormat.ARROW}
 FILES = (
-    "Avro (.avsc), JSON Schema or Spark's JSON (.json), Protobuf (.proto, or a descriptor set .desc), Arrow (.arrow), "
+    "Avro (.avsc), JSON Schema or Spark's JSON (.json), Protobuf (.proto, or a descriptor set .desc), "
+    "Arrow (.arrow), "
     "Parquet (.parquet), Spark's DDL (.ddl, .sql)"
 )
 """The files that schemas are read from, for messages."""
@@ -93,8 +94,10 @@ def format_of_json(value: Any) -> SchemaFormat:
         if kind == "object" or any(word in value for word in ("$schema", "$ref", "properties")):
             return SchemaFormat.JSON_SCHEMA
     raise InvalidInputError(
-        "this JSON is not a schema: neither an Avro record, nor the JSON Schema of an object, nor a Spark StructType",
+        "this JSON is not a schema: neither an Avro record, nor the JSON Schema of an object, nor a Spark "
+        "StructType",
         kind="invalid-schema",
-        hint='begin with {"type": "record", …} for Avro, {"type": "object", "properties": …} for JSON Schema, '
+        hint='begin with {"type": "record", …} for Avro, {"type": "object", "properties": …} for JSON '
+        "Schema, "
         '{"type": "struct", "fields": …} for Spark',
     )

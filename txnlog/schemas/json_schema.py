@@ -107,7 +107,9 @@ class _Reader:
         ]
 
     def _resolved(self, schema: Any, path: str, within: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
-        """Return what a schema refers to, and the references that it is inside of; None when it refers to nothing."""
+        """Return what a schema refers to, and the references that it is inside of; None when it refers to
+        nothing.
+        """
         for _ in range(_REFERENCES_MAX):
             if not isinstance(schema, Mapping) or "$ref" not in schema:
                 return schema, within
@@ -257,7 +259,7 @@ def _kind_of(value: Any) -> str:
     return kinds.get(type(value), "object")
 
 
-# --- back ------------------------------------------------------------------------------------------------------------
+# --- back ---------------------------------------------------------------------------------------------------
 
 _FORMATS: Mapping[pa.DataType, str] = {
     pa.date32(): "date",

@@ -73,7 +73,9 @@ def _messages(files: Any) -> str:
 
 
 def add_well_known(pool: Any, but: Collection[str] = ()) -> None:
-    """Give a pool the files that every Protobuf schema may import; ``but``: names of those that it gets in another way."""
+    """Give a pool the files that every Protobuf schema may import; ``but``: names of those that it gets in
+    another way.
+    """
     from google.protobuf import (
         any_pb2,
         descriptor_pb2,

@@ -120,7 +120,7 @@ def _one(walk: Walk, field: Any, path: str, depth: int, within: tuple[str, ...])
     return struct_of([name for name, _ in fields], [type_ for _, type_ in fields])
 
 
-# --- back ------------------------------------------------------------------------------------------------------------
+# --- back ---------------------------------------------------------------------------------------------------
 
 _NAMES: Mapping[pa.DataType, str] = {
     pa.bool_(): "bool",

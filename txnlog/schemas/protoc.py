@@ -70,6 +70,7 @@ def _compiler() -> list[str]:
         raise UnsupportedFeatureError(
             "a .proto file needs Protobuf's compiler, which is not installed",
             kind="missing-package",
-            hint="pip install 'txnlog[schemas]', or put protoc on the PATH; or give a set of descriptors (protoc --include_imports --descriptor_set_out=FILE.desc)",
+            hint="pip install 'txnlog[schemas]', or put protoc on the PATH; or give a set of descriptors "
+            "(protoc --include_imports --descriptor_set_out=FILE.desc)",
         )
     return [found]

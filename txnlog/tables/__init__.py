@@ -1,4 +1,5 @@
-"""Tables of other systems into a log: a Delta table, or a directory of Parquet files, copied and then followed, each row exactly once.
+"""Tables of other systems into a log: a Delta table, or a directory of Parquet files, copied and then
+followed, each row exactly once.
 
 Start reading in ``importing`` (:func:`import_delta`, :func:`import_parquet`): it writes steps, each in one
 transaction with the position behind it.

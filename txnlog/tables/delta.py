@@ -84,7 +84,9 @@ class DeltaSource:
         return {"version": self._target()}
 
     def steps(self, position: Mapping[str, Any] | None) -> Iterator[Step]:
-        """Yield the snapshot in groups of files, then each version of its own: what one commit of Delta did becomes visible in one commit here."""
+        """Yield the snapshot in groups of files, then each version of its own: what one commit of Delta did
+        becomes visible in one commit here.
+        """
         try:
             self._table.update_incremental()
             self._check()
@@ -134,7 +136,8 @@ class DeltaSource:
             raise NotFoundError(
                 "the Delta table has no commit of this version any more",
                 kind="table-history-gone",
-                hint="the table's log retention has removed it; import the table into a new topic, under another group",
+                hint="the table's log retention has removed it; import the table into a new topic, under "
+                "another group",
                 version=version,
             ) from None
         commit = decode_commit(data, version)
@@ -144,7 +147,8 @@ class DeltaSource:
             raise InvalidInputError(
                 "a version of the Delta table changes or removes rows, and a log only grows",
                 kind="table-changes-rows",
-                hint="nothing of this version was imported; import the changes as rows: changes=True (--changes), into a topic of its own",
+                hint="nothing of this version was imported; import the changes as rows: changes=True "
+                "(--changes), into a topic of its own",
                 version=version,
             )
         return commit.changes or (*commit.removed, *commit.added)
@@ -167,5 +171,6 @@ def _unreadable(error: Exception) -> InvalidInputError:
     return InvalidInputError(
         f"the Delta table cannot be read: {error!s:.500}",
         kind="invalid-table",
-        hint="what was imported stays; check path, options and rights, then run the same command again to continue",
+        hint="what was imported stays; check path, options and rights, then run the same command again to "
+        "continue",
     )

@@ -87,7 +87,8 @@ def _unsupported(what: str, version: int, path: str) -> InvalidInputError:
     return InvalidInputError(
         f"the Delta table has {what}, which an import cannot read",
         kind="unsupported-table",
-        hint="read the table with Spark and write the rows with format('txnlog'); nothing of this version was imported",
+        hint="read the table with Spark and write the rows with format('txnlog'); nothing of this version "
+        "was imported",
         version=version,
         file=path,
     )

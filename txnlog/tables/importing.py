@@ -1,4 +1,5 @@
-"""Tables into a log: rows and the position behind them in one commit, so that each row is there once, whatever dies when.
+"""Tables into a log: rows and the position behind them in one commit, so that each row is there once,
+whatever dies when.
 
 An import takes the steps of a source one by one. A step's rows are written in one transaction together with
 the position behind it, as a foreign position of a group that must still be what it was. On start the producer
@@ -229,7 +230,8 @@ def import_parquet(
     progress: Callable[[TableProgress], object] | None = None,
     stop: threading.Event | None = None,
 ) -> TableImport:
-    """Copy the Parquet files of a directory into a topic, and then those that come behind them, each row exactly once.
+    """Copy the Parquet files of a directory into a topic, and then those that come behind them, each row
+    exactly once.
 
     Parameters
     ----------
@@ -439,7 +441,8 @@ class _Import:
             raise NotFoundError(
                 "a file of the table that was not imported yet is gone",
                 kind="table-file-gone",
-                hint="a vacuum of the table has removed it: import the table as it is now into a new topic, under another group",
+                hint="a vacuum of the table has removed it: import the table as it is now into a new "
+                "topic, under another group",
                 file=file.path,
             ) from None
         except (pa.ArrowException, OSError) as error:

@@ -1,4 +1,6 @@
-"""A directory of Parquet files as a source: the files in the order of their paths, and those that come behind them."""
+"""A directory of Parquet files as a source: the files in the order of their paths, and those that come behind
+them.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 class ParquetSource:
-    """Files whose names end with ``.parquet``; those below a name that begins with ``_`` or ``.`` are not looked at.
+    """Files whose names end with ``.parquet``; those below a name that begins with ``_`` or ``.`` are not
+    looked at.
 
     ``name=value`` in a path is a column.
 
@@ -77,7 +80,8 @@ class ParquetSource:
             raise InvalidInputError(
                 "files that were imported are gone or changed, or new ones have names that sort before them",
                 kind="files-changed",
-                hint="give new files names that sort behind the others, or import into a new topic, under another group",
+                hint="give new files names that sort behind the others, or import into a new topic, under "
+                "another group",
                 path=self._root,
                 after=str(position.get("after")),
             )

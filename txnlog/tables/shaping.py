@@ -18,7 +18,9 @@ _FEED = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
 
 
 def check_columns(source: pa.Schema, topic: pa.Schema, *, with_changes: bool) -> None:
-    """Raise InvalidInputError (``unmappable-schema``) unless the topic has every column of the source, and those of changes if they are wanted."""
+    """Raise InvalidInputError (``unmappable-schema``) unless the topic has every column of the source, and
+    those of changes if they are wanted.
+    """
     wanted = [*source.names, *(CHANGE_COLUMNS.names if with_changes else ())]
     missing = [name for name in wanted if name not in topic.names]
     twice = [name for name in CHANGE_COLUMNS.names if with_changes and name in source.names]
@@ -77,7 +79,9 @@ def _column(found: pa.Array | None, field: pa.Field, rows: int, file: SourceFile
 
 
 def _moments(texts: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Return timestamps from texts: ISO 8601 with a zone, or as values of partitions stand in Delta's log, in UTC."""
+    """Return timestamps from texts: ISO 8601 with a zone, or as values of partitions stand in Delta's log, in
+    UTC.
+    """
     try:
         return texts.cast(type_)
     except pa.ArrowInvalid:

@@ -116,7 +116,8 @@ def decode_position(source: Source, text: str) -> dict[str, Any]:
         raise InvalidInputError(
             "the group's position belongs to another table",
             kind="other-table",
-            hint="give this import a group of its own; a table that was created again counts as a different table",
+            hint="give this import a group of its own; a table that was created again counts as a "
+            "different table",
             expected=json.dumps(identity, sort_keys=True),
             got=text[:200],
         )
@@ -124,7 +125,9 @@ def decode_position(source: Source, text: str) -> dict[str, Any]:
 
 
 def groups_of(files: Sequence[SourceFile], bytes_max: int) -> list[tuple[SourceFile, ...]]:
-    """Return the files in their order, cut into groups of at most ``bytes_max`` bytes (a larger file alone)."""
+    """Return the files in their order, cut into groups of at most ``bytes_max`` bytes (a larger file
+    alone).
+    """
     groups: list[list[SourceFile]] = []
     size = 0
     for file in files:

@@ -83,22 +83,28 @@ DEFINITIONS: Mapping[AnomalyClass, Definition] = {
         "it read uncommitted records",
     ),
     _A.LOST_WRITE: Definition(
-        "no reader has read a committed value, though something behind it was read: at a higher offset, or sent "
+        "no reader has read a committed value, though something behind it was read: at a higher offset, "
+        "or sent "
         "after it was acknowledged, or later in the same operation",
-        "no reader began at the partition's beginning, and the value lies before all that was read; or its writer's "
+        "no reader began at the partition's beginning, and the value lies before all that was read; or "
+        "its writer's "
         "outcome is unknown and nothing of it was read",
     ),
     _A.UNSEEN: Definition(
-        "a value that was acknowledged before a whole read of its partition began is not there, and was never read",
+        "a value that was acknowledged before a whole read of its partition began is not there, and was "
+        "never read",
         "it is a lost-write; or there was no whole read: readers may lag",
     ),
     _A.POLL_SKIP: Definition(
-        "between two operations of one reader it passed over a committed value that others read; in the order of "
-        "commits: one that was sent after something that it saw, and acknowledged before something that it saw was sent",
+        "between two operations of one reader it passed over a committed value that others read; in the "
+        "order of "
+        "commits: one that was sent after something that it saw, and acknowledged before something that "
+        "it saw was sent",
         "the reader was assigned, set or restarted in between",
     ),
     _A.NONMONOTONIC_POLL: Definition(
-        "a later operation of a reader went back: to an offset that it had passed; in the order of commits: to a record "
+        "a later operation of a reader went back: to an offset that it had passed; in the order of "
+        "commits: to a record "
         "that it had, or to one acknowledged before something that it had was sent",
         "the reader was assigned, set or restarted in between",
     ),
@@ -107,7 +113,8 @@ DEFINITIONS: Mapping[AnomalyClass, Definition] = {
         "the partition's assignment changed during the operation",
     ),
     _A.INT_NONMONOTONIC_POLL: Definition(
-        "as nonmonotonic-poll, inside one operation", "the partition's assignment changed during the operation"
+        "as nonmonotonic-poll, inside one "
+        "operation", "the partition's assignment changed during the operation"
     ),
     _A.NONMONOTONIC_SEND: Definition(
         "what a process sent in one operation stands behind what it sent in a later one",
@@ -122,7 +129,8 @@ DEFINITIONS: Mapping[AnomalyClass, Definition] = {
         "the transaction is interleaved, or it is no transaction",
     ),
     _A.G0: Definition(
-        "transactions overwrote each other in a circle: one is before the other in this partition, behind it in that",
+        "transactions overwrote each other in a circle: one is before the other in this partition, behind "
+        "it in that",
         "one of them is interleaved",
     ),
     _A.G0_PROCESS: Definition(
@@ -141,29 +149,37 @@ DEFINITIONS: Mapping[AnomalyClass, Definition] = {
         "as G1c, with the order of operations that ended before others began", "as G1c"
     ),
     _A.TORN: Definition(
-        "one whole read of committed records shows some records of a transaction, and not others of the same partitions; "
+        "one whole read of committed records shows some records of a transaction, and not others of the "
+        "same partitions; "
         "or all whole reads after the quiesce together do",
         "the transaction failed: that is G1a; sends outside of transactions",
     ),
     _A.PARTIAL_POLL: Definition(
-        "a reader of committed records saw some of a transaction's records in a partition and passed over another; in the "
+        "a reader of committed records saw some of a transaction's records in a partition and passed over "
+        "another; in the "
         "order of commits: one poll shows a part of what the transaction wrote to the poll's partitions",
         "it has not come to the other one's offset yet",
     ),
     _A.LSO_STALL: Definition(
-        "the last stable offset was below the log's end although every transaction that sent to the partition had ended for "
+        "the last stable offset was below the log's end although every transaction that sent to the "
+        "partition had ended for "
         "the allowed time; or it went back",
-        "a transaction's outcome was unknown, and neither its next instance had opened nor was there a quiesce",
+        "a transaction's outcome was unknown, and neither its next instance had opened nor was there a "
+        "quiesce",
     ),
     _A.OFFSET_ATOMICITY: Definition(
-        "a group's position and the outputs that were committed with it do not agree: the position of a transaction that "
-        "failed, or whose outputs a whole read lacks; an older position than that of a transaction that was acknowledged or read",
+        "a group's position and the outputs that were committed with it do not agree: the position of a "
+        "transaction that "
+        "failed, or whose outputs a whole read lacks; an older position than that of a transaction that "
+        "was acknowledged or read",
         "a newer commit of the same group may have set the position",
     ),
     _A.ZOMBIE_VISIBLE: Definition(
-        "a committed record has an epoch, or a version, that was over: a newer one's record is before it in the partition, "
+        "a committed record has an epoch, or a version, that was over: a newer one's record is before it "
+        "in the partition, "
         "or a newer one had been acknowledged before its operation began",
-        "the operation began before the newer one was acknowledged, and its records are before the newer one's",
+        "the operation began before the newer one was acknowledged, and its records are before the newer "
+        "one's",
     ),
     _A.STALE_SEQ: Definition(
         "a sequence number of one producer and epoch is there twice, or behind a larger one; or two attempts "
@@ -175,7 +191,8 @@ DEFINITIONS: Mapping[AnomalyClass, Definition] = {
         "no reader had read it before that read began",
     ),
     _A.TIME_TRAVEL: Definition(
-        "two reads of one offset gave different values", "only what a send was told differs: inconsistent-offsets"
+        "two reads of one offset gave different "
+        "values", "only what a send was told differs: inconsistent-offsets"
     ),
     _A.UNWRITTEN: Definition(
         "a value was read that no producer sent", "the history has no sends to that topic"

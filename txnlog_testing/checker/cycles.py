@@ -52,7 +52,9 @@ def _circles(
     told: list[set[int]],
     also: str | None = None,
 ) -> Iterator[Anomaly]:
-    """Yield a circle with an edge of the needed kind for each component that has one, and no smaller one told before."""
+    """Yield a circle with an edge of the needed kind for each component that has one, and no smaller one told
+    before.
+    """
     for component in components(graph):
         members = set(component)
         if any(other <= members for other in told):
@@ -112,7 +114,7 @@ def _way(graph: Graph, members: set[int], start: int, end: int) -> list[tuple[in
     return None
 
 
-# --- edges -----------------------------------------------------------------------------------------------------------
+# --- edges --------------------------------------------------------------------------------------------------
 
 
 def _add(graph: Graph, start: int, end: int, kind: str) -> None:
@@ -159,7 +161,9 @@ def _reads(evidence: Evidence) -> Graph:
 
 
 def _nodes(evidence: Evidence) -> Iterator[Operation]:
-    """Yield the operations whose order means something: who has nothing to do with records takes part in no circle."""
+    """Yield the operations whose order means something: who has nothing to do with records takes part in no
+    circle.
+    """
     for one in evidence.operations:
         if one.f in (Function.SEND, Function.TXN, Function.POLL):
             yield one
@@ -177,7 +181,9 @@ def _processes(evidence: Evidence) -> Graph:
 
 
 def _realtime(evidence: Evidence) -> Graph:
-    """Return edges from ends to the moment at which they are, from each moment to the next, and to what begins after it."""
+    """Return edges from ends to the moment at which they are, from each moment to the next, and to what
+    begins after it.
+    """
     graph: Graph = {}
     nodes = list(_nodes(evidence))
     ends = sorted((one.told, one.number) for one in nodes if one.outcome is not EventType.INFO)
@@ -196,11 +202,13 @@ def _realtime(evidence: Evidence) -> Graph:
     return graph
 
 
-# --- Tarjan ----------------------------------------------------------------------------------------------------------
+# --- Tarjan -------------------------------------------------------------------------------------------------
 
 
 def components(graph: Graph) -> list[list[int]]:
-    """Return the strongly connected components of more than one node (Tarjan 1972, with a stack of its own)."""
+    """Return the strongly connected components of more than one node (Tarjan 1972, with a stack of its
+    own).
+    """
     found: list[list[int]] = []
     index: dict[int, int] = {}
     low: dict[int, int] = {}

@@ -260,7 +260,9 @@ class Evidence:
         return [self.written(key, value) for value in self.at.get((key, offset), ())]
 
     def acknowledged_between(self, key: Key, start: int, end: int) -> list[Operation]:
-        """Return those who sent to a key and were acknowledged in (start, end) of the history, in that order."""
+        """Return those who sent to a key and were acknowledged in (start, end) of the history, in that
+        order.
+        """
         if self._acknowledged is None:
             self._acknowledged = {}
             for one in sorted(self.operations, key=lambda one: one.completed):
@@ -272,7 +274,9 @@ class Evidence:
         return found[first : bisect_left(found, end, key=lambda one: one.completed)]
 
     def covered(self, keys: Iterable[Key]) -> set[Key]:
-        """Return keys, and the topics of which they are all partitions: there what was sent to the topic must be."""
+        """Return keys, and the topics of which they are all partitions: there what was sent to the topic must
+        be.
+        """
         given = set(keys)
         return given | {topic for topic in map(topic_of, given) if self.keys[topic] <= given}
 
@@ -368,7 +372,9 @@ class Evidence:
 
 
 def _writer(found: Written) -> Operation | None:
-    """Return whose record a value is: the first attempt that was acknowledged; else the only one that may have landed."""
+    """Return whose record a value is: the first attempt that was acknowledged; else the only one that may
+    have landed.
+    """
     may = [one for one, _ in found.writers if one.outcome is not EventType.FAIL]
     for one in may:
         if one.outcome is EventType.OK:

@@ -1,4 +1,5 @@
-"""Valid histories from seeds: a small log in memory, and clients that write, read, crash and doubt at any moment.
+"""Valid histories from seeds: a small log in memory, and clients that write, read, crash and doubt at any
+moment.
 
 The log is what the checker must never object to: transactions of one entry and interleaved ones, open ones
 that hold back the last stable offset, aborts, attempts of one version, zombies that come too late to be told
@@ -143,7 +144,7 @@ class _World:
             return list(sends)
         return [replace(send, offset=offset) for send, offset in zip(sends, offsets, strict=True)]
 
-    # --- writers -----------------------------------------------------------------------------------------------------
+    # --- writers --------------------------------------------------------------------------------------------
 
     def plain_writer(self, name: str) -> Steps:
         """Send without transactions: each record lands by itself."""
@@ -170,7 +171,9 @@ class _World:
         self.log.partitions[key].records[-1][1].entry = self.log.entry
 
     def transactional_writer(self, name: str, process: str) -> Steps:
-        """Write transactions of one entry, each in an epoch of its own, as the client that ended the one before."""
+        """Write transactions of one entry, each in an epoch of its own, as the client that ended the one
+        before.
+        """
         epoch = yield from self._init(name, process)
         for _ in range(self.rounds):
             tag = TransactionTag(name, epoch=epoch)
@@ -323,7 +326,7 @@ class _World:
         yield
         self.log.groups[group] = offset
 
-    # --- readers -----------------------------------------------------------------------------------------------------
+    # --- readers --------------------------------------------------------------------------------------------
 
     def reader(self, name: str, isolation: IsolationLevel) -> Steps:
         """Read on, a few records at a time; be set anew now and then."""

@@ -141,7 +141,9 @@ class HistoryView:
 
     @cached_property
     def single(self) -> list[WrittenBy]:
-        """Return the operations none of whose values another attempt sent, and all of whose values are there at the end."""
+        """Return the operations none of whose values another attempt sent, and all of whose values are there
+        at the end.
+        """
         attempts: dict[Value, int] = {}
         for op in self.ops:
             for send in op.sends:
@@ -161,7 +163,7 @@ def sends_of(event: Event) -> tuple[Send, ...]:
     return tuple(micro for micro in event.value or () if isinstance(micro, Send))
 
 
-# --- edits -----------------------------------------------------------------------------------------------------------
+# --- edits --------------------------------------------------------------------------------------------------
 
 
 def changed_at(events: list[Event], place: int, **changes: object) -> list[Event]:

@@ -1,4 +1,6 @@
-"""Open transactions hold readers of committed records back: which may be open when, and what a whole read must show."""
+"""Open transactions hold readers of committed records back: which may be open when, and what a whole read
+must show.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ class _Intervals:
 
 
 def _overs(evidence: Evidence) -> dict[Operation, int]:
-    """Return where each transaction was over for certain: ended, aborted by the next instance, or quiesced."""
+    """Return where each transaction was over for certain: ended, aborted by the next instance, or
+    quiesced.
+    """
     opened: dict[str, list[Operation]] = {}
     for one in evidence.operations:
         if one.f is Function.INIT and one.outcome is EventType.OK and one.transaction is not None:
@@ -94,7 +98,9 @@ class WholeReads:
         return key in self._covered[id(polled)]
 
     def must_show(self, polled: Polled, key: Key, found: Written) -> bool:
-        """Return whether a committed record would be there: it is where the read was, and no open transaction is before it."""
+        """Return whether a committed record would be there: it is where the read was, and no open transaction
+        is before it.
+        """
         if not self.covers(polled, key):
             return False
         if polled.poll.isolation is IsolationLevel.SNAPSHOT:

@@ -1,4 +1,5 @@
-"""Seeded anomalies: each mutation makes one thing wrong in a valid history, and says which class must be found.
+"""Seeded anomalies: each mutation makes one thing wrong in a valid history, and says which class must be
+found.
 
 They know the histories of :mod:`txnlog_testing.checker.generate`, whose values are unique, and nothing of the
 checker but its vocabulary and its classes. A mutation that a history gives no occasion for returns None.

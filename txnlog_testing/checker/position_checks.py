@@ -1,4 +1,6 @@
-"""Checks on positions: of groups, which move with the outputs, and last stable offsets, which must not stand still."""
+"""Checks on positions: of groups, which move with the outputs, and last stable offsets, which must not stand
+still.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +125,8 @@ def _has_outputs(
         for polled in wholes.polls:
             if polled.operation.invoked > reader.told and wholes.must_show(polled, send.key, written):
                 what = (
-                    f"{reader} found position {offset} of group {group!r} in {key}, which {may[0]} moved, but its "
+                    f"{reader} found position {offset} of group {group!r} in {key}, which {may[0]} moved, "
+                    f"but its "
                     f"output {send.value!r} of {send.key} is not there"
                 )
                 three = (may[0].invoked, reader.invoked, polled.operation.invoked)
@@ -131,7 +134,7 @@ def _has_outputs(
                 return
 
 
-# --- last stable offsets ---------------------------------------------------------------------------------------------
+# --- last stable offsets ------------------------------------------------------------------------------------
 
 
 def check_stable_offsets(evidence: Evidence, stall_ms: int) -> Iterator[Anomaly]:
@@ -150,7 +153,10 @@ def check_stable_offsets(evidence: Evidence, stall_ms: int) -> Iterator[Anomaly]
         told, peak = peaks[look.key]
         place = bisect_left(told, one.invoked) - 1
         if place >= 0 and peak[place] > look.last_stable_offset:
-            what = f"the last stable offset of {look.key} went back from {peak[place]} to {look.last_stable_offset}"
+            what = (
+                f"the last stable offset of {look.key} went back from {peak[place]} to "
+                f"{look.last_stable_offset}"
+            )
             yield Anomaly(AnomalyClass.LSO_STALL, what, (look.key,), (), (one.invoked,))
         if look.last_stable_offset >= look.log_end_offset:
             continue

@@ -1,4 +1,6 @@
-"""Runs of readers: what one reader read of one partition, from a place that it was set to, without being set again."""
+"""Runs of readers: what one reader read of one partition, from a place that it was set to, without being set
+again.
+"""
 
 from __future__ import annotations
 
@@ -147,7 +149,7 @@ def _times(evidence: Evidence, run: Run) -> tuple[int, int]:
     return after, before
 
 
-# --- the order of polls ----------------------------------------------------------------------------------------------
+# --- the order of polls -------------------------------------------------------------------------------------
 
 
 def check_polls(evidence: Evidence, runs: list[Run]) -> Iterator[Found]:
@@ -246,7 +248,7 @@ def _parts(run: Run, missed: list[tuple[Operation, Written]], seen: set[Operatio
         yield _anomaly(AnomalyClass.PARTIAL_POLL, what, run, [found.value], (writer, one))
 
 
-# --- in the order of commits -----------------------------------------------------------------------------------------
+# --- in the order of commits --------------------------------------------------------------------------------
 
 
 def _by_commit(evidence: Evidence, run: Run) -> Iterator[Anomaly]:
@@ -305,7 +307,10 @@ def _missed_by_commit(
             send.value for send, found in evidence.values_of(writer) if send.key == run.key and found.is_read
         ]
         if values and writer.began > first_end:
-            what = f"{last_reader} passed over {values[0]!r} of {run.key}, which was acknowledged before what it read was sent"
+            what = (
+                f"{last_reader} passed over {values[0]!r} of {run.key}, which was acknowledged before "
+                f"what it read was sent"
+            )
             yield _anomaly(AnomalyClass.POLL_SKIP, what, run, values, (writer, last_reader))
 
 

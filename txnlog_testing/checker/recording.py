@@ -1,7 +1,8 @@
 """Recording histories: JSON lines, one file per process; read and merged by time.
 
     with HistoryWriter("history/writer-1.jsonl") as history:
-        with history.operation("w1", "txn", [Send("orders/0", 17)], transaction=TransactionTag("etl-1", epoch=3)) as op:
+        with history.operation("w1", "txn", [Send("orders/0", 17)], transaction=TransactionTag("etl-1",
+        epoch=3)) as op:
             producer.commit()
             op.ok()
 
@@ -62,7 +63,9 @@ class HistoryWriter:
 
     @classmethod
     def in_directory(cls, folder: str | Path, *, clock: Callable[[], int] = time.monotonic_ns) -> Self:
-        """Return a writer to a new file of this process in a folder, which all processes of a history share."""
+        """Return a writer to a new file of this process in a folder, which all processes of a history
+        share.
+        """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         for number in range(1_000_000):
@@ -240,7 +243,8 @@ def _cut_last_line(file: int) -> None:
 
 
 def records_of(rows: Iterable[Mapping[str, Any]], value: str) -> dict[Key, tuple[tuple[int, Value], ...]]:
-    """Return the records of a :class:`Poll` from rows with the columns ``_topic``, ``_partition`` and ``_offset``.
+    """Return the records of a :class:`Poll` from rows with the columns ``_topic``, ``_partition`` and
+    ``_offset``.
 
     Parameters
     ----------

@@ -31,7 +31,10 @@ def check_sends(evidence: Evidence) -> Iterator[Anomaly]:
             first_offset, value = min(records)
             # This operation did not send the records of an earlier attempt.
             if before is not None and first_offset <= before[0] and one.began == one.invoked:
-                what = f"{value!r} of {key} at {first_offset}, sent by {one}, is not behind what {before[1]} had sent: {before[0]}"
+                what = (
+                    f"{value!r} of {key} at {first_offset}, sent by {one}, is not behind what "
+                    f"{before[1]} had sent: {before[0]}"
+                )
                 yield Anomaly(
                     AnomalyClass.NONMONOTONIC_SEND, what, (key,), (value,), (before[1].invoked, one.invoked)
                 )
@@ -64,7 +67,7 @@ def _is_anothers(one: Operation, found: Written) -> bool:
     return found.writer is not one and all(writer is not one for writer, _ in found.writers)
 
 
-# --- by whom ---------------------------------------------------------------------------------------------------------
+# --- by whom ------------------------------------------------------------------------------------------------
 
 
 def check_identities(evidence: Evidence) -> Iterator[Anomaly]:
@@ -152,7 +155,10 @@ def _sequences(key: Key, records: list[tuple[int, Written]]) -> Iterator[Anomaly
             which = (one.transaction.id, one.transaction.epoch)
             before = largest.get(which)
             if before is not None and send.sequence <= before[0]:
-                text = f"{found.value!r} at {offset} of {key} has sequence {send.sequence} of {one}, behind {before[0]}"
+                text = (
+                    f"{found.value!r} at {offset} of {key} has sequence {send.sequence} of {one}, "
+                    f"behind {before[0]}"
+                )
                 places = (
                     (one.invoked,) if before[1].writer is None else (before[1].writer.invoked, one.invoked)
                 )

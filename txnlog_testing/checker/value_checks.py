@@ -26,8 +26,8 @@ def _anomaly(
 
 
 def check_reads(evidence: Evidence) -> Iterator[Anomaly]:
-    """Yield what is wrong with what was read: G1a, precommitted-read, unwritten, and with where it was: duplicate,
-    inconsistent-offsets, time-travel."""  # noqa: D205, D209  # one list
+    """Yield what is wrong with what was read: G1a, precommitted-read, unwritten, and with where it was:
+    duplicate, inconsistent-offsets, time-travel."""  # noqa: D209  # one list
     for polled in evidence.polls:
         for key, records in polled.poll.records.items():
             for offset, value in records:
@@ -78,7 +78,7 @@ def _check_record(
         yield _anomaly(AnomalyClass.PRECOMMITTED_READ, what, found, [polled.operation])
 
 
-# --- what was written, and is not there ------------------------------------------------------------------------------
+# --- what was written, and is not there ---------------------------------------------------------------------
 
 
 def check_writes(evidence: Evidence, runs: list[Run], wholes: WholeReads) -> Iterator[Anomaly]:
@@ -107,14 +107,20 @@ def check_writes(evidence: Evidence, runs: list[Run], wholes: WholeReads) -> Ite
             in_order = send.key in behind and not one.unordered and one.f is Function.TXN
             if in_order or _is_owed(one, found, coverage.get(send.key)):
                 lost.add(id(found))
-                what = f"{send.value!r} of {send.key} was committed by {one}, and no reader read it, though the records behind it were read"
+                what = (
+                    f"{send.value!r} of {send.key} was committed by {one}, and no reader read it, "
+                    f"though the records behind it were read"
+                )
                 yield _anomaly(AnomalyClass.LOST_WRITE, what, found, [one])
                 continue
             whole = last_whole.get(send.key)
             if whole is None or found.is_read or one.completed > whole.operation.invoked:
                 continue
             if wholes.must_show(whole, send.key, found):
-                what = f"{send.value!r} of {send.key} was committed by {one}; a whole read that began later lacks it"
+                what = (
+                    f"{send.value!r} of {send.key} was committed by {one}; a whole read that began "
+                    f"later lacks it"
+                )
                 yield _anomaly(AnomalyClass.UNSEEN, what, found, [one, whole.operation])
 
 
@@ -127,7 +133,7 @@ def _is_owed(one: Operation, found: Written, coverage: Coverage | None) -> bool:
     return one.outcome is EventType.OK and coverage.has_time(one.began, one.completed)
 
 
-# --- whole reads -----------------------------------------------------------------------------------------------------
+# --- whole reads --------------------------------------------------------------------------------------------
 
 
 def check_whole_reads(evidence: Evidence, wholes: WholeReads) -> Iterator[Anomaly]:
@@ -173,7 +179,10 @@ def _torn(
         if missing:
             torn.add(one)
             shown = ", ".join(f"{found.value!r} of {found.key or found.scope}" for found in missing[:3])
-            what = f"{one} is seen in part: {len(values)} of its records are there, {len(missing)} are not, such as {shown}"
+            what = (
+                f"{one} is seen in part: {len(values)} of its records are there, {len(missing)} are "
+                f"not, such as {shown}"
+            )
             yield Anomaly(
                 AnomalyClass.TORN,
                 what,
@@ -201,7 +210,10 @@ def _resurrected(evidence: Evidence, wholes: WholeReads) -> Iterator[Anomaly]:
                 if polled.operation.invoked < found.first_read.told or offset in seen_in[index, key]:
                     continue
                 if wholes.must_show(polled, key, found):
-                    what = f"{found.value!r} of {key} at {offset} was read, and is missing from a whole read that began later"
+                    what = (
+                        f"{found.value!r} of {key} at {offset} was read, and is missing from a whole "
+                        f"read that began later"
+                    )
                     yield _anomaly(
                         AnomalyClass.RESURRECTED, what, found, [found.first_read, polled.operation]
                     )

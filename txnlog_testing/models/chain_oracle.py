@@ -93,7 +93,8 @@ def _check_sequences(op: Append, entry: int, expected: dict[tuple[int, int, str,
         key = (op.producer_id, op.epoch, op.topic_id, part.partition)
         if part.base_sequence != expected.get(key, 0):
             yield (
-                f"entry {entry}: producer {op.producer_id} epoch {op.epoch} partition {part.partition} goes on with "
+                f"entry {entry}: producer {op.producer_id} epoch {op.epoch} partition {part.partition} "
+                f"goes on with "
                 f"sequence {part.base_sequence}, expected {expected.get(key, 0)}"
             )
         expected[key] = part.base_sequence + part.records

@@ -134,7 +134,9 @@ class NaiveModel:
         ]
 
     def abort_index(self, key: TopicPartition) -> list[tuple[int, int, int, int, int]]:
-        """Return (producer id, epoch, first offset, marker's offset, last stable offset after it) per abort."""
+        """Return (producer id, epoch, first offset, marker's offset, last stable offset after it) per
+        abort.
+        """
         log = self.log.get(key, [])
         found = []
         for marker in log:
@@ -159,7 +161,9 @@ class NaiveModel:
         return found
 
     def undecided(self) -> dict[str, str]:
-        """Return whose transaction waits for its outcome, and how: ``appended``, ``staged`` or ``prepared``."""
+        """Return whose transaction waits for its outcome, and how: ``appended``, ``staged`` or
+        ``prepared``.
+        """
         found = {}
         for name, known in self.ids.items():
             if known.prepared is not None:
@@ -171,7 +175,9 @@ class NaiveModel:
         return found
 
     def expiry(self, name: str) -> tuple[int, int] | None:
-        """Return how long a transaction may stay open, and until when by log time; None when no time ends it."""
+        """Return how long a transaction may stay open, and until when by log time; None when no time
+        ends it.
+        """
         how = self.undecided().get(name)
         if how not in ("appended", "staged"):
             return None
@@ -182,7 +188,9 @@ class NaiveModel:
     # Actions of a writer.
 
     def commit(self, intent: Intent, entry: int, time_ms: int = 0) -> Expected:
-        """Return what must become of ``intent`` in entry ``entry`` of that log time, and do it if it is included."""
+        """Return what must become of ``intent`` in entry ``entry`` of that log time, and do it if it is
+        included.
+        """
         self.time_ms = time_ms
         if intent.intent_id in self.intents:
             known = self.intents[intent.intent_id]
@@ -237,7 +245,9 @@ class NaiveModel:
         known.timeouts = timeouts
 
     def _end_for_another(self, action: EndTransaction, entry: int) -> Expected:
-        """End another client's transaction: only one that is open, prepared ones by force, others when their time is over."""
+        """End another client's transaction: only one that is open, prepared ones by force, others when their
+        time is over.
+        """
         known = self.ids.get(action.transactional_id)
         if known is None or known.producer_id != action.producer_id:
             raise _No("NotFoundError")
@@ -482,7 +492,9 @@ class NaiveModel:
         return any(who in self.open(key) for key in self.log)
 
     def _end(self, known: _Id, outcome: str, cause: str, entry: int) -> dict[TopicPartition, int]:
-        """End a transaction: decide its open records, and mark it; return the first offsets of what was staged."""
+        """End a transaction: decide its open records, and mark it; return the first offsets of what was
+        staged.
+        """
         who = (known.producer_id, known.epoch)
         placed: dict[TopicPartition, int] = {}
         for key, records in known.staged if outcome == "commit" else ():

@@ -200,7 +200,9 @@ class CompletedFetch:
         heapify(self._heap)
 
     def committed(self, batches: Iterable[Batch]) -> list[int]:
-        """Return the base offsets of the batches handed to the application; ``position`` passes all of them."""
+        """Return the base offsets of the batches handed to the application; ``position`` passes all of
+        them.
+        """
         found: list[int] = []
         for batch in batches:
             if self._is_visible(batch):

@@ -1,4 +1,6 @@
-"""Clients of a simulated history that have to do with subscriptions: those that share one, and those that make output of it."""
+"""Clients of a simulated history that have to do with subscriptions: those that share one, and those that
+make output of it.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +113,8 @@ class AcknowledgingClient(TransactionalClient):
 
 @dataclass(slots=True, eq=False)
 class WorkingClient(TransactionalClient):
-    """Takes free records of a subscription, and acknowledges them in the transaction of what it makes of them.
+    """Takes free records of a subscription, and acknowledges them in the transaction of what it makes of
+    them.
 
     Many do so at once, without knowing of each other: the acknowledgement decides.
     """
@@ -123,7 +126,9 @@ class WorkingClient(TransactionalClient):
         return [TopicPartition(state.topic_ids[OUTPUT], 0)] if OUTPUT in state.topic_ids else []
 
     def beside(self, state: LogState, write: Write) -> Write | None:
-        """Return a write of what is made of some free records, with their acknowledgement; None: there are none."""
+        """Return a write of what is made of some free records, with their acknowledgement; None: there are
+        none.
+        """
         topic_id = state.topic_ids.get(INPUT, "")
         subscription = state.subscriptions.get((topic_id, WORK))
         if subscription is None:

@@ -1,4 +1,5 @@
-"""Product code that does its own IO, as part of the program of a simulated process: each request is one step of the scheduler.
+"""Product code that does its own IO, as part of the program of a simulated process: each request is one step
+of the scheduler.
 
 The code runs on a thread of its own, and only while the scheduler waits for it; so a history stays what its
 seed says. A crash, or the end of the history, raises in the code at the request that it waits for.
@@ -173,7 +174,9 @@ class _DrawnIds:
 class _SteppedDriver(Driver):
     """Hands effects to the scheduler as they are."""
 
-    def __init__(self, process: Process, program: Program, store: _SteppedStore, clock: _SteppedClock, ids: _DrawnIds) -> None:  # fmt: skip
+    def __init__(
+        self, process: Process, program: Program, store: _SteppedStore, clock: _SteppedClock, ids: _DrawnIds
+    ) -> None:
         super().__init__(store, clock, ids)
         self._process = process
         self._program = program
@@ -198,7 +201,9 @@ class _SteppedDriver(Driver):
 
 
 class _NoBackground(Background):
-    """Writes bundles at once where there are payload bundles, and drops all else: other processes of a history do it."""
+    """Writes bundles at once where there are payload bundles, and drops all else: other processes of a
+    history do it.
+    """
 
     def __init__(self, clock: _SteppedClock, world: World, *, has_payloads: bool) -> None:
         super().__init__(clock)
@@ -298,7 +303,8 @@ class _OnePool:
 
 @contextlib.contextmanager
 def without_guesses(*, tens: bool) -> Iterator[None]:
-    """Let followers look one entry after the other, and writers try a slot at once, as those do that expect nothing: expectations only save requests.
+    """Let followers look one entry after the other, and writers try a slot at once, as those do that expect
+    nothing: expectations only save requests.
 
     ``tens``: let them ask for small payload bundles all the same, as where they know the log to embed.
     """
@@ -316,7 +322,9 @@ def without_guesses(*, tens: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_pools() -> Iterator[None]:
-    """Let the product make its requests one after another: of several threads the machine would choose the order."""
+    """Let the product make its requests one after another: of several threads the machine would choose the
+    order.
+    """
     modules: tuple[Any, ...] = (requests, ahead_module, open_files, driver)
     before = [module.ThreadPoolExecutor for module in modules]
     try:

@@ -1,4 +1,5 @@
-"""Bundles in a simulated history: those of its past, those that processes write, and what is wrong with some of them.
+"""Bundles in a simulated history: those of its past, those that processes write, and what is wrong with some
+of them.
 
 A bundle is a hint. Followers fold what the slots hold, and readers see what was written, also where a bundle
 is bad.
@@ -30,7 +31,8 @@ PAYLOAD_HITS = frozenset(
         "rows looked for in a payload bundle",
     }
 )
-"""Events that histories with payload bundles must have met. One of a hundred entries, and rows looked for in a bad one, are too rare to ask for in 450 histories:
+"""Events that histories with payload bundles must have met. One of a hundred entries, and rows looked for in
+a bad one, are too rare to ask for in 450 histories:
 ``tests/simulation/test_simulator_finds_broken_bundles.py`` has seeds of the latter."""
 
 KEEPING = 0.8
@@ -47,7 +49,9 @@ def put_past_bundles(world: World, past: Past) -> None:
 
 
 def damage_some(world: World, key: str, data: bytes) -> None:
-    """Let a payload bundle that has just been created become something else, now and then: cut, changed, or one of other entries."""
+    """Let a payload bundle that has just been created become something else, now and then: cut, changed, or
+    one of other entries.
+    """
     if world.rng.random() >= DAMAGE:
         return
     there = {info.key: world.store.get(info.key) or b"" for info in world.store.list(keys.PAYLOAD_PREFIX)}

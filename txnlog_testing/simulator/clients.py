@@ -146,8 +146,8 @@ class Client:
         file = replace(file, schema_id=self.rng.randint(0, topic.schema.schema_id))
         parts = tuple(
             PendingPartition(
-                key.partition, count, 1, sequence(key), f"{self.rng.getrandbits(64):016x}", 10, NO_TIMESTAMP_MS,
-                NO_TIMESTAMP_MS,
+                key.partition, count, 1, sequence(key), f"{self.rng.getrandbits(64):016x}", 10,
+                NO_TIMESTAMP_MS, NO_TIMESTAMP_MS,
             )
             for key, count in zip(keys_, counts, strict=True)
         )  # fmt: skip
@@ -269,7 +269,9 @@ class IdempotentClient(Client):
 
 @dataclass(slots=True, eq=False)
 class BulkClient(Client):
-    """A batch engine: appends without a producer under an application version, which another process may repeat."""
+    """A batch engine: appends without a producer under an application version, which another process may
+    repeat.
+    """
 
     app_id: str = "app"
 

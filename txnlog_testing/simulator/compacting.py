@@ -1,4 +1,6 @@
-"""Compaction in a simulated history: the files hold no records, all else is as the real compactor makes it."""
+"""Compaction in a simulated history: the files hold no records, all else is as the real compactor makes
+it.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ PARTS_MAX = 4
 def compacted(
     sidecars: SidecarCache, state: LogState, rng: random.Random, new_id: Callable[[], str]
 ) -> Steps[ReplaceSegments | None]:
-    """Write the ``.runs`` and the lists of some compacted parts of a topic, and return the intent; None: nothing is listed.
+    """Write the ``.runs`` and the lists of some compacted parts of a topic, and return the intent; None:
+    nothing is listed.
 
     ``sidecars``: reads without faults.
     """

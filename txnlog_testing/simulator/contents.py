@@ -1,4 +1,6 @@
-"""Real files with real records for the clients of a simulated history: what keys, erasures and readers are judged by."""
+"""Real files with real records for the clients of a simulated history: what keys, erasures and readers are
+judged by.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ _SETTINGS: dict[str, int | str] = {
 
 
 def keyed_topic(name: str, partitions: int, topic_id: str) -> CreateTopic:
-    """Return the operation that creates a topic with a key column; all but ``audit`` keep the latest record of each key."""
+    """Return the operation that creates a topic with a key column; all but ``audit`` keep the latest record
+    of each key.
+    """
     settings = {} if name == "audit" else _SETTINGS
     return new_topic(name, _SCHEMA, topic_id, partitions=partitions, key_columns=["k"], settings=settings)
 

@@ -1,4 +1,5 @@
-"""Clients of a simulated history that have to do with consumer groups: members, committers, and makers of output.
+"""Clients of a simulated history that have to do with consumer groups: members, committers, and makers of
+output.
 
 Each request may be outdated by the time that it is decided, and often is; the judges know the correct
 outcome.
@@ -140,7 +141,9 @@ class PositioningClient(TransactionalClient):
 
 @dataclass(slots=True, eq=False)
 class CommittingClient(Client):
-    """A member of the common groups, or an operator: joins, leaves, commits outside of transactions, resets, deletes."""
+    """A member of the common groups, or an operator: joins, leaves, commits outside of transactions, resets,
+    deletes.
+    """
 
     now_ms: Callable[[], int] = int
     """Returns the store's time."""
@@ -274,7 +277,9 @@ class TransformingClient(TransactionalClient):
         return replace(write, offsets=(self._offsets(key, base, end),))
 
     def _more(self, state: LogState) -> tuple[TopicPartition, int, int, int] | None:
-        """Return what to read: (partition, committed position, from here, to there); None: nothing is to be read."""
+        """Return what to read: (partition, committed position, from here, to there); None: nothing is to be
+        read.
+        """
         if self.is_open and self.key is not None:
             key, base, start = self.key, self.base, self.position
         else:
@@ -308,7 +313,9 @@ class TransformingClient(TransactionalClient):
             self.owed = not action.offsets
 
     def failed(self, intent: Intent, error: TxnLogError) -> None:
-        """Go on: who is no member any more joins again; who has lost the race aborts, and reads the position again."""
+        """Go on: who is no member any more joins again; who has lost the race aborts, and reads the position
+        again.
+        """
         if error.kind == "member-fenced":
             self.generation = None
         if error.kind in (

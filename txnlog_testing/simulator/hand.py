@@ -1,4 +1,6 @@
-"""One step at a time, by hand: drives steps of the protocol over a dictionary, with every answer in the test's power."""
+"""One step at a time, by hand: drives steps of the protocol over a dictionary, with every answer in the
+test's power.
+"""
 
 from __future__ import annotations
 
@@ -96,13 +98,17 @@ class Hand:
         return empty_state(self.objects[keys.FORMAT_KEY])
 
     def entry(self, state: LogState, *intents: Intent) -> tuple[Assembled, LogState]:
-        """Return the entry that commits ``intents`` after ``state``, and the state after it; nothing is stored."""
+        """Return the entry that commits ``intents`` after ``state``, and the state after it; nothing is
+        stored.
+        """
         made = assemble(state, intents, store_time_ms=self.wall_ms, write_id=self.new_id())
         assert made.entry is not None, made.verdicts
         return made, apply(state, made.entry, sha256_hex(made.data))
 
     def others_commit(self, state: LogState, *intents: Intent) -> LogState:
-        """Store the entry with which another client commits ``intents`` after ``state``; returns the state after it."""
+        """Store the entry with which another client commits ``intents`` after ``state``; returns the state
+        after it.
+        """
         made, after = self.entry(state, *intents)
         self.objects[keys.entry_key(after.entry)] = made.data
         return after

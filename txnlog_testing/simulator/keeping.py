@@ -1,4 +1,5 @@
-"""Upkeep in a simulated history, by the product's own code: compaction of files and keys, erasures and their certificates, the vacuum, truncation, trims, readers.
+"""Upkeep in a simulated history, by the product's own code: compaction of files and keys, erasures and their
+certificates, the vacuum, truncation, trims, readers.
 
 Each keeper is a process. Its jobs make their requests one by one (:mod:`txnlog_testing.simulator.blocking`),
 so everything races with everything, under all faults.
@@ -88,8 +89,8 @@ UPKEEP_HITS = frozenset(
 
 TRUNCATION_JOBS = ("days", "truncate", "hours", "truncate", "truncate", "look_back")
 UPKEEP_JOBS = (
-    "erase", "compact", "vacuum", "hours", "certify", "vacuum", "hours", "compact", "erase", "vacuum", "certify",
-    "trim", "delete", "abandon", "truncate",
+    "erase", "compact", "vacuum", "hours", "certify", "vacuum", "hours", "compact", "erase", "vacuum",
+    "certify", "trim", "delete", "abandon", "truncate",
 )  # fmt: skip
 READER_JOBS = ("read", "read", "read_old_plan", "read_old_plan", "read_version", "hours")
 """Jobs of the three sorts of keepers; each does them in an order of its own, again and again."""
@@ -369,14 +370,19 @@ class Keeper:
     # Readers.
 
     def read(self, committer: SimCommitter) -> None:
-        """Read what is committed, slowly, from a plan that may grow old; other processes change everything meanwhile."""
+        """Read what is committed, slowly, from a plan that may grow old; other processes change everything
+        meanwhile.
+        """
         state = committer.refresh()
         topic = self._some_topic(state)
         if topic is None:
             return
         sidecars = SidecarCache(committer.store)
         plan = plan_read(sidecars, state, topic.name)
-        before = {number: self._expected(state, TopicPartition(topic.topic_id, number)) for number in range(topic.partitions)}  # fmt: skip
+        before = {
+            number: self._expected(state, TopicPartition(topic.topic_id, number))
+            for number in range(topic.partitions)
+        }
         committer.clock.sleep(self.world.rng.choice((0, 5, 60, 600)))
         with closing(read_plan(sidecars, committer.refresh, plan, ["_partition", "_offset", "n"])) as batches:
             shown = _numbers(batches, self._slowly(committer))

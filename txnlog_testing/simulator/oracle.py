@@ -145,7 +145,9 @@ class Oracle:
             raise HistoryViolation(f"entry {entry.entry} is more than 30 s ahead of its writer's store time")
 
     def _check_order(self, entry: CommitEntry, group: Sequence[Intent]) -> None:
-        """Check that no producer is timed out by the very process, and in the very entry, that could have held its commit."""
+        """Check that no producer is timed out by the very process, and in the very entry, that could have
+        held its commit.
+        """
         ended = {
             (op.producer_id, op.epoch)
             for op in entry.operations
@@ -185,7 +187,9 @@ class Oracle:
             self._sequences.add(sequence)
 
     def called(self, process: str, intents: Sequence[Intent]) -> int:
-        """Note that a process asks to commit ``intents``; returns what :meth:`answered` wants as ``since``."""
+        """Note that a process asks to commit ``intents``; returns what :meth:`answered` wants as
+        ``since``.
+        """
         self._calls[process] = intents
         for intent in intents:
             self.ledger.called(intent)

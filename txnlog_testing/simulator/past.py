@@ -55,11 +55,14 @@ def empty_log(rng: random.Random) -> tuple[bytes, LogState]:
 def older_first_entry(
     empty: LogState, rng: random.Random, time_ms: int, features: Iterable[str] = ()
 ) -> tuple[CommitEntry, bytes]:
-    """Return the first entry of a log of an older version, which has ``base-1`` and the given features alone, and its bytes."""
+    """Return the first entry of a log of an older version, which has ``base-1`` and the given features alone,
+    and its bytes.
+    """
     reader, writer, maintenance = (tuple(sorted(names.union(features))) for names in FEATURES)
     entry = CommitEntry(
-        entry=0, log_id=empty.log_id, write_id=_new_id(rng), previous=empty.entry_sha256, timestamp_ms=time_ms,
-        engine="past", intents=(_new_id(rng),), operations=(Upgrade(reader, writer, maintenance),),
+        entry=0, log_id=empty.log_id, write_id=_new_id(rng), previous=empty.entry_sha256,
+        timestamp_ms=time_ms, engine="past", intents=(_new_id(rng),),
+        operations=(Upgrade(reader, writer, maintenance),),
     )  # fmt: skip
     return entry, encode_entry(entry)
 

@@ -1,4 +1,6 @@
-"""The client of a simulated history that removes: records below a log start, topics, and what a vacuum may delete."""
+"""The client of a simulated history that removes: records below a log start, topics, and what a vacuum may
+delete.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ class RemovingClient(Client):
         return [] if action is None else [action]
 
     def _free(self, state: LogState) -> list[Action]:
-        """End what undecided transactions have below some offsets of one topic, as a removal by force does."""
+        """End what undecided transactions have below some offsets of one topic, as a removal by force
+        does.
+        """
         if not state.topics:
             return []
         topic = state.topics[self.rng.choice(sorted(state.topics))]

@@ -232,7 +232,8 @@ class _Simulation:
         self._start_processes(past.stale if past else ())
 
     def _chosen_embedding(self) -> str:
-        """Return when the log embeds: from its first entry on; later, when an upgrade of an older log allows it; or mixed: that depends on which process writes the first entry.
+        """Return when the log embeds: from its first entry on; later, when an upgrade of an older log allows
+        it; or mixed: that depends on which process writes the first entry.
 
         Half of the histories with upkeep never embed.
         """
@@ -314,7 +315,10 @@ class _Simulation:
             )
             process.actor = SimProcess(
                 world, self.oracle, process.name, self.protocol, settings, clients,
-                takes_checkpoints=number == 0 or self.has_removals or self.has_upkeep or rng.random() < checkpoints,
+                takes_checkpoints=number == 0
+                or self.has_removals
+                or self.has_upkeep
+                or rng.random() < checkpoints,
                 seal_share=self._seal_share(),
                 sidecars=self.sidecars if self.has_removals else None,
                 has_payloads=self.has_payloads,
@@ -472,7 +476,9 @@ class _Simulation:
         )
 
     def _finish_upkeep(self) -> None:
-        """Bring all erasures to an end, without faults: but for those that a prepared transaction holds up."""
+        """Bring all erasures to an end, without faults: but for those that a prepared transaction holds
+        up.
+        """
         rewrites = self.oracle.ledger.rewrites
         assert rewrites is not None
         self._do_last("finish")

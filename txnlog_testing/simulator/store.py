@@ -1,4 +1,5 @@
-"""The simulated object store: one memory shared by all processes, virtual time, and a plan of faults from the seed.
+"""The simulated object store: one memory shared by all processes, virtual time, and a plan of faults from the
+seed.
 
 Each process sees it through a :class:`~txnlog_testing.stores.faulty.FaultyStore` of its own, so that a crash
 ends one process, while what it had sent may still arrive.

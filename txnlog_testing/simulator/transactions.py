@@ -1,4 +1,6 @@
-"""Clients of a simulated history that have to do with transactions: producers, their coordinators, and cleaners."""
+"""Clients of a simulated history that have to do with transactions: producers, their coordinators, and
+cleaners.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ TIMEOUTS = ((300, 1_000), (60_000, 86_400_000), (3_000, 500), (10_000, 5_000))
 
 @dataclass(slots=True)
 class Decisions:
-    """Where the outcomes of prepared transactions are decided, once each: another system, which never forgets."""
+    """Where the outcomes of prepared transactions are decided, once each: another system, which never
+    forgets.
+    """
 
     draw: Callable[[], float]
     made: dict[tuple[int, int], Outcome]
@@ -48,7 +52,8 @@ class Decisions:
 
 @dataclass(slots=True, eq=False)
 class TransactionalClient(Client):
-    """A producer with a transactional id: inline or staged records, one-shot commits, aborts, prepared transactions.
+    """A producer with a transactional id: inline or staged records, one-shot commits, aborts, prepared
+    transactions.
 
     A zombie goes on sending.
     """
@@ -138,7 +143,9 @@ class TransactionalClient(Client):
         return write
 
     def _plan_prepared(self, state: LogState, choice: float) -> list[Action]:
-        """Wait for the coordinator, end it as it was decided, or send more or open anew, which must be refused."""
+        """Wait for the coordinator, end it as it was decided, or send more or open anew, which must be
+        refused.
+        """
         assert self.ref is not None
         known = state.transactional_ids.get(self.transactional_id)
         if known is not None and known.epoch == self.ref.epoch + 1:

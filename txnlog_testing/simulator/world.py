@@ -1,4 +1,5 @@
-"""The simulated world: virtual time, processes, and the scheduler that lets one of them do one effect at a time.
+"""The simulated world: virtual time, processes, and the scheduler that lets one of them do one effect at a
+time.
 
 Everything that happens follows from one seed: the world draws from one ``random.Random`` and nothing else,
 reads no clock of the machine, and never lets an order depend on hashes. Each effect and its answer go into
@@ -63,7 +64,9 @@ class Actor(Protocol):
 
 
 class StoreCall(NamedTuple):
-    """A request of a process that no effect of the protocol stands for, such as a deletion or a ranged read."""
+    """A request of a process that no effect of the protocol stands for, such as a deletion or a ranged
+    read.
+    """
 
     operation: RequestKind
     key: str

@@ -1,4 +1,5 @@
-"""Servers, proxies and stores for tests: S3, Azure and Google as real processes, faults on the wire, stores in front of others.
+"""Servers, proxies and stores for tests: S3, Azure and Google as real processes, faults on the wire, stores
+in front of others.
 
 * ``conformance``: the requirements for every object store, as tests that any adapter runs. Start reading
   here.

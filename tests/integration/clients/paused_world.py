@@ -111,7 +111,9 @@ def young(template: TruncationWorld, tip: int, *, has_hint: bool, has_bundles: b
 
 
 def grow_old(world: TruncationWorld) -> Chain:
-    """Let others write, and the entries become old; return the entries as they were before any was deleted."""
+    """Let others write, and the entries become old; return the entries as they were before any was
+    deleted.
+    """
     log = TxnLog.open(world.store, clock=world.clock, ids=DrawnIds(1))  # whether a snapshot is due is drawn
     with snapshots_often():
         world.grow(log, range(LATER, LATER + WRITTEN))

@@ -77,14 +77,16 @@ def log() -> TxnLog:
     return log
 
 
-# --- partitions under a producer -------------------------------------------------------------------------------------
+# --- partitions under a producer ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("settings", [{}, {"batch_bytes": 1}, {"roll_bytes": 1, "batch_bytes": 1}], ids=str)
 def test_a_transaction_that_is_in_files_already_is_distributed_anew(
     log: TxnLog, settings: dict[str, Any]
 ) -> None:
-    """Files that the log does not know are read back: the commit that finds more partitions uses all of them."""
+    """Files that the log does not know are read back: the commit that finds more partitions uses all of
+    them.
+    """
     with Producer(log, "p", **settings) as producer, producer.transaction() as txn:
         for start in range(0, 100, 20):
             txn.send("t", rows(start, start + 20))
@@ -329,7 +331,7 @@ def test_producers_in_threads_go_on_while_a_topic_grows_again_and_again(tmp_path
     assert sorted(row["n"] for row in found) == expected
 
 
-# --- changes ---------------------------------------------------------------------------------------------------------
+# --- changes ------------------------------------------------------------------------------------------------
 
 
 def test_two_that_race_are_decided_one_after_the_other(tmp_path: Path) -> None:
@@ -394,7 +396,7 @@ def test_a_script_that_creates_its_topic_goes_on_when_the_topic_has_grown(log: T
         log.create_topic("t", now, partitions=2, key_columns=["k"], exist_ok=True)
 
 
-# --- columns ---------------------------------------------------------------------------------------------------------
+# --- columns ------------------------------------------------------------------------------------------------
 
 
 def test_three_versions_are_read_as_one_table(log: TxnLog) -> None:

@@ -1,4 +1,6 @@
-"""What a producer is told wrongly, through every buffer: the error says what to do, and nothing has changed."""
+"""What a producer is told wrongly, through every buffer: the error says what to do, and nothing has
+changed.
+"""
 
 from __future__ import annotations
 

@@ -291,7 +291,7 @@ def test_trying_the_store_is_four_requests_at_a_process_first_write_and_nothing_
     assert counted()[0].counts.count(None, KeyClass.PROBE) == 0
 
 
-# --- 30 % aborted --------------------------------------------------------------------------------------------------------
+# --- 30 % aborted -------------------------------------------------------------------------------------------
 
 WIDE = pa.schema([("n", pa.int64()), ("a", pa.float64()), ("b", pa.string()), ("c", pa.binary())])
 BATCH_ROWS = 2_000
@@ -311,7 +311,9 @@ def _wide(first: int) -> pa.Table:
 
 
 def _chunk_bytes(log: TxnLog, columns: list[str]) -> tuple[int, int, int]:
-    """Return the bytes of the asked chunks of committed row groups, of the footers, and the number of files."""
+    """Return the bytes of the asked chunks of committed row groups, of the footers, and the number of
+    files.
+    """
     (part,) = log.plan("w").partitions
     total = footers = 0
     touched = sorted(set(part.rows["file"].tolist()))

@@ -61,7 +61,9 @@ def _folded(path: Path) -> LogState:
 
 
 def _numbers(path: Path) -> dict[int, list[int]]:
-    """Return the numbers of each writer, by offset within each partition; offsets must tile the partitions."""
+    """Return the numbers of each writer, by offset within each partition; offsets must tile the
+    partitions.
+    """
     log = TxnLog.open(str(path))
     whole = _folded(path)
     assert (log.state.entry, log.state.entry_sha256) == (whole.entry, whole.entry_sha256)
@@ -89,7 +91,9 @@ def test_four_processes_commit_everything_exactly_once(tmp_path: Path) -> None:
 
 
 def test_killed_processes_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
-    """After kill -9 the log holds what each writer was told, in order, and at most the one commit on its way."""
+    """After kill -9 the log holds what each writer was told, in order, and at most the one commit on
+    its way.
+    """
     path = tmp_path / "log"
     _created(path)
     acknowledged: dict[int, int] = {}

@@ -182,7 +182,9 @@ def test_an_intent_that_waits_twice_is_committed_once() -> None:
 
 
 def test_nobody_who_looks_at_the_log_waits_for_a_commit() -> None:
-    """A commit whose request hangs holds up neither refreshes nor reads; they see what others have committed."""
+    """A commit whose request hangs holds up neither refreshes nor reads; they see what others have
+    committed.
+    """
     memory = MemoryStore()
     other = TxnLog.create(memory)
     gate = Gate()
@@ -356,7 +358,9 @@ def late():
 
 
 def test_a_log_works_until_the_very_end_of_the_process(tmp_path: Path) -> None:
-    """No threads can be started while the interpreter shuts down: commits, snapshots and opening do without."""
+    """No threads can be started while the interpreter shuts down: commits, snapshots and opening do
+    without.
+    """
     done = subprocess.run(
         [sys.executable, "-c", AT_EXIT, str(tmp_path / "log")],
         capture_output=True,

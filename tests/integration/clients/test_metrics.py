@@ -243,7 +243,7 @@ def test_requests_are_counted_by_operation_and_object(log: TxnLog) -> None:
     assert after[key] - before[key] == 2
 
 
-# --- Prometheus ----------------------------------------------------------------------------------------------------------
+# --- Prometheus ---------------------------------------------------------------------------------------------
 
 
 def test_prometheus_own_parser_reads_every_value(log: TxnLog) -> None:

@@ -59,7 +59,7 @@ def bits(data: bytes, step: int) -> Iterator[int]:
     yield from range(8 * len(data) - 8 * 85, 8 * len(data), 3 * step // 100)
 
 
-# --- reading -----------------------------------------------------------------------------------------------------------
+# --- reading ------------------------------------------------------------------------------------------------
 
 
 def _open_without_hint(store: MemoryStore) -> TxnLog:
@@ -153,7 +153,7 @@ def test_a_bundle_in_which_a_bit_is_flipped_is_not_believed() -> None:
     assert caught.value.values["entry"] == 50
 
 
-# --- going on from it --------------------------------------------------------------------------------------------------
+# --- going on from it ---------------------------------------------------------------------------------------
 
 
 def chain_on(store: MemoryStore, key: str) -> None:
@@ -217,7 +217,9 @@ class Damaging(MemoryStore):
 @pytest.mark.parametrize("outcome", [CreateOutcome.AMBIGUOUS, CreateOutcome.EXISTS])
 @pytest.mark.parametrize("bit", [80, 1_234, 3_000])
 def test_a_slot_that_reads_back_damaged_is_neither_ours_nor_lost(outcome: CreateOutcome, bit: int) -> None:
-    """It may be ours, damaged since: a clear refusal would be a lie once the entry is restored from a copy."""
+    """It may be ours, damaged since: a clear refusal would be a lie once the entry is restored from a
+    copy.
+    """
     clock = QuickClock()
     store = Damaging(clock)
     log = TxnLog.create(store, clock=clock)
@@ -248,7 +250,7 @@ def test_a_log_whose_first_entry_reads_back_damaged_is_not_taken_for_somebody_el
         log.create_topic("t", NUMBERS)
 
 
-# --- what older and newer versions have written ------------------------------------------------------------------------
+# --- what older and newer versions have written -------------------------------------------------------------
 
 
 def copy(name: str, tmp_path: Path) -> Path:

@@ -149,7 +149,8 @@ def test_verify_names_file_column_and_row_of_old_text(log: TxnLog) -> None:
         "row 7 (a text in it is not UTF-8)"
     )
     assert text.what == (
-        r"column 'text' holds text that is not UTF-8 in row 1 (b'\xff' is not UTF-8), row 7 (b'\xfe' is not UTF-8)"
+        r"column 'text' holds text that is not UTF-8 in row 1 (b'\xff' is not UTF-8), row 7 (b'\xfe' is "
+        r"not UTF-8)"
     )
     # What the hint says.
     column = log.read("t").read_all().column("text")

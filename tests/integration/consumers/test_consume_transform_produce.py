@@ -113,7 +113,7 @@ def test_whenever_somebody_looks_outputs_and_positions_agree(
     assert len(seen) > 2, "it looked in the middle"
 
 
-# --- what fails without (mechanisms 57 and 58) ---------------------------------------------------------------------------
+# --- what fails without (mechanisms 57 and 58) --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("buffer", BUFFERS)
@@ -196,7 +196,7 @@ def windowed(folder: Path, buffer: str, way: str) -> Job:
     return job
 
 
-# --- other inputs and other roots ----------------------------------------------------------------------------------------
+# --- other inputs and other roots ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("buffer", BUFFERS)

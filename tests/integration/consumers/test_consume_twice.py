@@ -138,7 +138,7 @@ def test_a_zombie_whose_time_is_over_is_told_so_and_keeps_its_successor_no_longe
     assert look(job) == whole
 
 
-# --- what it costs -------------------------------------------------------------------------------------------------------
+# --- what it costs ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("embed_bytes", [0, 65_536])

@@ -59,7 +59,7 @@ def test_records_as_dicts() -> None:
         assert consumer.poll_dicts(0) == [{"n": 8, "_offset": 1}]
 
 
-# --- isolation -----------------------------------------------------------------------------------------------------------
+# --- isolation ----------------------------------------------------------------------------------------------
 
 
 def test_read_committed_stops_at_an_open_transaction_and_goes_on_when_it_is_decided() -> None:
@@ -115,7 +115,7 @@ def test_a_position_inside_a_batch_is_that_of_the_next_record() -> None:
         assert consumer.position("t", 0) == 5
 
 
-# --- turns ---------------------------------------------------------------------------------------------------------------
+# --- turns --------------------------------------------------------------------------------------------------
 
 
 def test_partitions_take_turns_and_one_batch_holds_as_many_of_them_as_fit() -> None:
@@ -185,7 +185,7 @@ def test_partitions_that_a_topic_gets_are_read_from_their_beginning() -> None:
         assert fixed.assignment() == [("t", 0)]
 
 
-# --- where ---------------------------------------------------------------------------------------------------------------
+# --- where --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("policy", "found"), [("earliest", [1, 2]), ("latest", [2])])
@@ -327,7 +327,7 @@ def test_assigning_again_goes_on_where_it_was_and_forgets_the_others() -> None:
         assert sorted(drained(consumer)) == [0, 1, 10, 11]
 
 
-# --- lag -----------------------------------------------------------------------------------------------------------------
+# --- lag ----------------------------------------------------------------------------------------------------
 
 
 def test_lag_counts_what_can_be_read_and_nothing_else() -> None:

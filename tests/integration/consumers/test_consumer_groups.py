@@ -1,4 +1,6 @@
-"""Consumer groups: one member, positions that the next one goes on from, in transactions, and in another log."""
+"""Consumer groups: one member, positions that the next one goes on from, in transactions, and in
+another log.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ from txnlog import (
 )
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
-# --- going on ------------------------------------------------------------------------------------------------------------
+# --- going on -----------------------------------------------------------------------------------------------
 
 
 def test_the_next_consumer_goes_on_where_the_group_has_committed() -> None:
@@ -120,7 +122,7 @@ def test_joining_committing_and_leaving_cost_an_entry_each() -> None:
     assert measured.counts.requests == {}
 
 
-# --- one member ----------------------------------------------------------------------------------------------------------
+# --- one member ---------------------------------------------------------------------------------------------
 
 
 def test_a_newer_member_takes_over_and_the_older_one_is_told() -> None:
@@ -204,7 +206,7 @@ def test_unsubscribing_leaves_the_group() -> None:
     assert committed(world) == 0
 
 
-# --- committing ----------------------------------------------------------------------------------------------------------
+# --- committing ---------------------------------------------------------------------------------------------
 
 
 def test_committing_what_the_caller_says() -> None:
@@ -308,7 +310,7 @@ def test_a_group_that_cannot_be_left_is_only_said_so(caplog: pytest.LogCaptureFi
     refuses(InvalidTransactionStateError, "consumer-closed", consumer.poll)
 
 
-# --- by itself -----------------------------------------------------------------------------------------------------------
+# --- by itself ----------------------------------------------------------------------------------------------
 
 
 def test_positions_are_committed_by_a_poll_when_the_interval_is_over() -> None:
@@ -412,7 +414,7 @@ def test_a_close_that_cannot_commit_says_so_once() -> None:
     refuses(InvalidTransactionStateError, "consumer-closed", consumer.poll)
 
 
-# --- bad input -----------------------------------------------------------------------------------------------------------
+# --- bad input ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

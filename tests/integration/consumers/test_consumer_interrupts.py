@@ -199,7 +199,7 @@ def test_other_threads_get_an_answer(world: World) -> None:
         assert found == [{T0: 3, T1: 0}], point
 
 
-# --- real signals ----------------------------------------------------------------------------------------------------
+# --- real signals -------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -256,7 +256,7 @@ def test_a_poll_that_waits_gives_up_when_its_caller_is_gone(world: World) -> Non
     assert len(waits) == 1
 
 
-# --- what is not expected --------------------------------------------------------------------------------------------
+# --- what is not expected -----------------------------------------------------------------------------------
 
 
 def test_after_an_unexpected_failure_of_a_call_that_changes_it_only_close_is_possible(

@@ -39,7 +39,7 @@ SIDECAR_GET = RequestClass(RequestKind.GET, KeyClass.SIDECAR)
 TABLE_GET = RequestClass(RequestKind.GET, KeyClass.TABLE)
 
 
-# --- requests ------------------------------------------------------------------------------------------------------------
+# --- requests -----------------------------------------------------------------------------------------------
 
 
 def test_records_cost_their_column_chunks_and_each_footer_once_and_a_look_one_get(
@@ -197,7 +197,7 @@ def test_a_large_chunk_is_fetched_as_it_is_asked_for(monkeypatch: pytest.MonkeyP
         assert measured.counts.requests[DATA_GET] == 2 * 20
 
 
-# --- memory --------------------------------------------------------------------------------------------------------------
+# --- memory -------------------------------------------------------------------------------------------------
 
 
 def test_chunks_in_memory_are_bounded_and_who_waits_for_room_is_next(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,7 +257,7 @@ def test_footers_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(consumer._reading._fetcher._files._kept) == 1
 
 
-# --- failures ------------------------------------------------------------------------------------------------------------
+# --- failures -----------------------------------------------------------------------------------------------
 
 
 DATA = (RequestKind.GET_RANGE, KeyClass.DATA)
@@ -347,7 +347,7 @@ def test_a_look_that_fails_is_repeated_by_the_next_poll() -> None:
         assert drained(consumer) == [1]
 
 
-# --- threads and processes -----------------------------------------------------------------------------------------------
+# --- threads and processes ----------------------------------------------------------------------------------
 
 
 def test_a_second_thread_is_refused_and_harms_nothing() -> None:

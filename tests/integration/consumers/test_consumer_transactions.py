@@ -31,7 +31,7 @@ from txnlog import (
 )
 from txnlog_testing.stores.faulty import FaultKind, FaultyStore
 
-# --- pending positions ---------------------------------------------------------------------------------------------------
+# --- pending positions --------------------------------------------------------------------------------------
 
 
 def pending(world: World, offset: int, **settings: Any) -> Producer:
@@ -93,7 +93,7 @@ def test_a_transaction_whose_time_is_over_is_ended_by_who_waits() -> None:
     assert committed(world) is None
 
 
-# --- with what is written -----------------------------------------------------------------------------------------------
+# --- with what is written -----------------------------------------------------------------------------------
 
 
 def copied(world: World) -> list[int]:
@@ -170,7 +170,7 @@ def test_a_transaction_takes_the_partitions_that_have_moved() -> None:
     )
 
 
-# --- in another log ------------------------------------------------------------------------------------------------------
+# --- in another log -----------------------------------------------------------------------------------------
 
 
 def test_positions_are_kept_in_the_log_that_is_written_to() -> None:

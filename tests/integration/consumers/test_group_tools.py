@@ -105,7 +105,7 @@ def world() -> World:
     return World()
 
 
-# --- lag ---------------------------------------------------------------------------------------------------------------
+# --- lag ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -254,7 +254,7 @@ def test_a_lag_in_metrics_is_exact_in_what_is_not_sealed(world: World) -> None:
     assert (part.lag_records, part.lag_exact) == (4, True) == (world.groups.describe(GROUP).lag, True)
 
 
-# --- lists, and what a log says of itself ------------------------------------------------------------------------------
+# --- lists, and what a log says of itself -------------------------------------------------------------------
 
 
 def test_a_list_takes_one_request_and_the_log_describes_its_groups(world: World) -> None:
@@ -282,7 +282,7 @@ def test_groups_that_are_not_there_are_named(world: World) -> None:
         assert invalid.value.kind == "invalid-group-name"
 
 
-# --- setting positions -------------------------------------------------------------------------------------------------
+# --- setting positions --------------------------------------------------------------------------------------
 
 
 def test_positions_are_set_in_one_entry_and_a_dry_run_writes_nothing(world: World) -> None:
@@ -479,7 +479,7 @@ def test_a_shift_never_moves_what_somebody_else_has_committed_meanwhile(world: W
     assert world.position() == 4
 
 
-# --- deleting ----------------------------------------------------------------------------------------------------------
+# --- deleting -----------------------------------------------------------------------------------------------
 
 
 def test_a_group_goes_with_its_positions(world: World) -> None:

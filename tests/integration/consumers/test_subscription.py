@@ -29,7 +29,7 @@ from txnlog import (
 from txnlog_testing.stores.counting import CountingStore, RequestClass
 from txnlog_testing.stores.faulty import FaultKind
 
-# --- receive, acknowledge, give back ---------------------------------------------------------------------------------
+# --- receive, acknowledge, give back ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("most", [1, 3, 100])
@@ -170,7 +170,7 @@ def test_an_open_transaction_is_not_passed() -> None:
     producer.close()
 
 
-# --- in transactions -------------------------------------------------------------------------------------------------
+# --- in transactions ----------------------------------------------------------------------------------------
 
 
 @BUFFERS
@@ -293,7 +293,7 @@ def test_a_prepared_transaction_keeps_its_acknowledgements() -> None:
     assert unacknowledged(log) == 9
 
 
-# --- seek, tools, requests, unknown outcomes -------------------------------------------------------------------------
+# --- seek, tools, requests, unknown outcomes ----------------------------------------------------------------
 
 
 def test_a_seek_goes_back_and_forth() -> None:

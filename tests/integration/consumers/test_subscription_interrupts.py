@@ -184,7 +184,7 @@ def test_a_signal_while_an_acknowledgement_is_written(
     assert trials.free(subscription) == ALL[3:]
 
 
-# --- what a producer takes along -------------------------------------------------------------------------------------
+# --- what a producer takes along ----------------------------------------------------------------------------
 
 
 class _Source:

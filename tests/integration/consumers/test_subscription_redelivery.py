@@ -44,7 +44,7 @@ def abort_elsewhere(log: TxnLog, name: str = "p") -> None:
     TxnLog.open(log.store).transactions.abort(name)
 
 
-# --- ends of transactions ---------------------------------------------------------------------------------------------
+# --- ends of transactions -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("looks", [False, True])
@@ -123,7 +123,7 @@ def test_an_abort_in_another_thread_while_a_subscription_receives() -> None:
     producer.close()
 
 
-# --- seeks and other subscriptions of the name ------------------------------------------------------------------------
+# --- seeks and other subscriptions of the name --------------------------------------------------------------
 
 
 def test_a_seek_of_another_instance_brings_back_what_was_acknowledged() -> None:
@@ -162,7 +162,7 @@ def test_an_acknowledgement_after_a_seek_is_not_the_one_before_it() -> None:
     assert unacknowledged(log) == 9
 
 
-# --- nothing is read twice --------------------------------------------------------------------------------------------
+# --- nothing is read twice ----------------------------------------------------------------------------------
 
 
 def wide_log() -> tuple[TxnLog, CountingStore]:

@@ -141,7 +141,7 @@ def test_a_restarted_producer_can_read_back_every_topic_of_a_deferred_transactio
     assert again.verify(deep=True).ok
 
 
-# --- unknown outcomes and failures ---------------------------------------------------------------------------------------
+# --- unknown outcomes and failures --------------------------------------------------------------------------
 
 
 @UNCLEAR
@@ -240,7 +240,7 @@ def test_a_topic_that_grows_while_records_are_staged_gets_only_the_rest_distribu
     assert {row["_partition"] for row in found if row["n"] >= 100} == {0, 1, 2, 3, 4}
 
 
-# --- how much is staged when ---------------------------------------------------------------------------------------------
+# --- how much is staged when --------------------------------------------------------------------------------
 
 
 def test_full_buffers_go_to_files_and_files_of_a_size_are_staged() -> None:
@@ -326,7 +326,7 @@ def test_auto_commits_what_is_many_in_one_entry_if_it_was_never_staged() -> None
     assert read(log) == list(range(1_001))
 
 
-# --- what the state holds ------------------------------------------------------------------------------------------------
+# --- what the state holds -----------------------------------------------------------------------------------
 
 
 def test_the_state_holds_references_and_totals_however_many_rows_are_staged() -> None:
@@ -352,7 +352,7 @@ def test_the_state_holds_references_and_totals_however_many_rows_are_staged() ->
     assert sizes[100] <= 1.05 * sizes[1]
 
 
-# --- memory --------------------------------------------------------------------------------------------------------------
+# --- memory -------------------------------------------------------------------------------------------------
 
 SMALL = 512 * MIB
 

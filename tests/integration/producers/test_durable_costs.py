@@ -67,7 +67,9 @@ class Process:
         self.log = TxnLog.open(LocalStore(root, self._clock, posix=self._posix), clock=self._clock)
 
     def synced(self) -> list[str]:
-        """Return the directories that were synced since the last call, below the root; above it, as ``..``."""
+        """Return the directories that were synced since the last call, below the root; above it, as
+        ``..``.
+        """
         found, self._posix.directories = self._posix.directories, []
         return [
             one.removeprefix(self._root).removeprefix("/") if one.startswith(self._root) else ".."
@@ -167,7 +169,9 @@ class Told(MemoryStore):
 def test_what_an_entry_names_is_made_durable_when_its_answer_was_lost(
     lost: RequestKind, kind: KeyClass
 ) -> None:
-    """It is found there, and whether the attempt that landed had synced it nobody knows: so before the entry."""
+    """It is found there, and whether the attempt that landed had synced it nobody knows: so before the
+    entry.
+    """
     inner = Told()
     hit: list[str] = []
 

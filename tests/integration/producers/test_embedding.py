@@ -316,7 +316,9 @@ def test_a_log_that_does_not_embed_does_so_once_it_is_upgraded(is_older: bool) -
 
 @pytest.mark.parametrize("embedding", [True, False])
 def test_a_log_of_another_creator_that_says_otherwise_is_refused(embedding: bool) -> None:
-    """The caller's log would upload each small file, or show rows to accounts that may read the chain alone."""
+    """The caller's log would upload each small file, or show rows to accounts that may read the chain
+    alone.
+    """
     store = MemoryStore()
     armed = [True]
 

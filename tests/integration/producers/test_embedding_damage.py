@@ -57,7 +57,9 @@ def flipped(data: bytes, bits: list[int]) -> bytes:
 
 @pytest.mark.parametrize("part", PARTS)
 def test_only_damage_of_the_payload_lets_a_follower_fold_the_newest_entry(part: str) -> None:
-    """It has all that the chain binds; any other damage stops each reader, as that of an entry without rows."""
+    """It has all that the chain binds; any other damage stops each reader, as that of an entry without
+    rows.
+    """
     store = MemoryStore()
     key, data = entries_of(store)
     store.delete(key)
@@ -152,7 +154,9 @@ def test_writers_go_on_from_a_damaged_payload_and_a_copy_of_the_entry_mends_it()
 
 
 def test_a_damaged_payload_holds_back_no_other_topic() -> None:
-    """Nor the partitions of its own topic, up to the entry: their records are sealed, compacted and removed."""
+    """Nor the partitions of its own topic, up to the entry: their records are sealed, compacted and
+    removed.
+    """
     store = MemoryStore()
     key, data = entries_of(store)
     state = TxnLog.open(store).state

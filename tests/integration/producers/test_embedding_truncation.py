@@ -1,4 +1,6 @@
-"""Rows in entries and the removal of entries: what keeps them, what lets them go, and what is read meanwhile."""
+"""Rows in entries and the removal of entries: what keeps them, what lets them go, and what is read
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -215,7 +217,9 @@ def test_no_certificate_while_a_bundle_repeats_payloads_that_are_gone() -> None:
 
 
 def _holds(store: MemoryStore, text: bytes) -> bool:
-    """Return whether any object has the text of an embedded file's uncompressed page, or of a Parquet file."""
+    """Return whether any object has the text of an embedded file's uncompressed page, or of a Parquet
+    file.
+    """
     for info in store.list(""):
         data = store.get(info.key) or b""
         bundled = keys.parse_payloads_key(info.key)

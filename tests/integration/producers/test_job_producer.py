@@ -192,7 +192,7 @@ def test_nobody_stages_outside_a_transaction() -> None:
         pytest.fail("begun")
 
 
-# --- versions that others commit -----------------------------------------------------------------------------------------
+# --- versions that others commit ----------------------------------------------------------------------------
 
 
 def test_a_version_that_a_newer_instance_committed_is_done_and_leaves_the_older_fenced() -> None:
@@ -248,7 +248,7 @@ def test_a_later_version_is_refused_and_the_transaction_can_be_aborted() -> None
     assert log.refresh().undecided == frozenset()
 
 
-# --- unknown outcomes ----------------------------------------------------------------------------------------------------
+# --- unknown outcomes ---------------------------------------------------------------------------------------
 
 
 @UNCLEAR
@@ -317,7 +317,7 @@ def test_when_the_log_cannot_be_asked_what_was_staged_only_an_abort_is_left() ->
     assert read(log) == []
 
 
-# --- what it costs -------------------------------------------------------------------------------------------------------
+# --- what it costs ------------------------------------------------------------------------------------------
 
 
 def test_a_block_costs_one_look_at_each_entry_since() -> None:

@@ -40,7 +40,7 @@ def flush(producer: Producer, n: int, partition: int = 0) -> None:
     producer.flush()
 
 
-# --- ids -------------------------------------------------------------------------------------------------------------
+# --- ids ----------------------------------------------------------------------------------------------------
 
 
 def blocks(log: TxnLog) -> list[tuple[str, int, int]]:
@@ -84,7 +84,7 @@ def test_to_begin_costs_no_request(log: TxnLog) -> None:
     assert measured.counts.count() == 0
 
 
-# --- restarts --------------------------------------------------------------------------------------------------------
+# --- restarts -----------------------------------------------------------------------------------------------
 
 
 def test_a_plain_producer_that_starts_again_writes_its_records_again(log: TxnLog) -> None:
@@ -104,7 +104,7 @@ def test_a_transactional_producer_that_starts_again_takes_back_what_was_not_comm
     assert read(log, isolation="read_uncommitted") == [1, 1]
 
 
-# --- how records materialise -----------------------------------------------------------------------------------------
+# --- how records materialise --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -46,27 +46,32 @@ CASES = {
     "one value of zeros": lambda: pa.array([b"\0" * (100 * MIB)]),
     "values of zeros": lambda: pa.array([b"\0" * MIB] * 100),
     "pages of 64 MiB": lambda: pa.array([b"\0" * 65_532] * 2_100),
-    "a large value among small ones": lambda: pa.array([b"s"] * 100_000 + [b"\0" * (90 * MIB)] + [b"t"] * 100_000),
+    ("a large value among small "
+    "ones"): lambda: pa.array([b"s"] * 100_000 + [b"\0" * (90 * MIB)] + [b"t"] * 100_000),
     "one list of zeros": lambda: _lists(np.zeros(20_000_000, np.int64), [0, 20_000_000]),
     "lists of zeros": lambda: _lists(np.zeros(20_000_000, np.int64), range(0, 20_000_001, 20)),
     "lists of truth": lambda: _lists(np.zeros(200_000_000, bool), range(0, 200_000_001, 1_000)),
     "lists of small numbers": lambda: _lists(np.zeros(80_000_000, np.int8), range(0, 80_000_001, 1_000)),
-    "lists of empty texts": lambda: _lists(pa.array([""]).take(pa.array(np.zeros(9_000_000, np.int32))), range(0, 9_000_001, 9)),
+    ("lists of empty "
+    "texts"): lambda: _lists(pa.array([""]).take(pa.array(np.zeros(9_000_000, np.int32))), range(0, 9_000_001, 9)),
     "a long text in lists, first": lambda: _long_among_short(first=True),
     "a long text in lists, last": lambda: _long_among_short(first=False),
     "a long text in maps": lambda: pa.array(
         [[("k", "v" * 100), ("text", "y" * 300_000 if row == 5 else "z")] for row in range(100_000)], PAIRS
     ),
-    "one list of structs": lambda: pa.array([[{"x": "y" * 1000}] * 100_000], pa.list_(pa.struct([("x", pa.string())]))),
+    ("one list of "
+    "structs"): lambda: pa.array([[{"x": "y" * 1000}] * 100_000], pa.list_(pa.struct([("x", pa.string())]))),
     "lists, empty and null": lambda: pa.array([[], None, ["a", None, ""], [None] * 50] * 50_000, STRINGS),
     "lists of structs of many columns": lambda: _structs(60, 200_000, 400_000),
     "empty lists of structs of many columns": lambda: _structs(300, 0, 400_000),
     "null lists of structs of many columns": lambda: pa.nulls(400_000, _structs(300, 0, 1).type),
-    "lists of null structs": lambda: pa.nulls(3_000_000, pa.list_(pa.struct([("a", pa.bool_()), ("b", STRINGS)]))),
+    ("lists of null "
+    "structs"): lambda: pa.nulls(3_000_000, pa.list_(pa.struct([("a", pa.bool_()), ("b", STRINGS)]))),
     "nulls in lists, many in few rows": lambda: _lists(
         pa.nulls(12_000_000, pa.int8()), [*range(0, 100_000, 10), *range(3_000_000, 12_000_001, 3_000_000)]
     ),
-    "deep lists, empty and null": lambda: pa.array([[], None, _deep(47, 1), _deep(20, None)] * 50_000, _deep(47, None, pa.int8())),
+    ("deep lists, empty and "
+    "null"): lambda: pa.array([[], None, _deep(47, 1), _deep(20, None)] * 50_000, _deep(47, None, pa.int8())),
     "truths of one row": lambda: _lists(np.arange(24_000_000) % 3 == 0, [0, 24_000_000]),
     "lists of decimals": lambda: _lists(pa.array([1] * 2_000_000, pa.decimal128(9, 2)), range(0, 2_000_001, 5)),
     "no values": lambda: pa.nulls(10_000_000, pa.string()),

@@ -46,7 +46,7 @@ def log() -> TxnLog:
     return log
 
 
-# --- visibility ----------------------------------------------------------------------------------------------------------
+# --- visibility ---------------------------------------------------------------------------------------------
 
 
 @BUFFERS
@@ -138,7 +138,7 @@ def test_each_end_begins_an_epoch_and_sequences_start_again(log: TxnLog, buffer:
     assert read(log) == list(range(8))
 
 
-# --- what a send does ----------------------------------------------------------------------------------------------------
+# --- what a send does ---------------------------------------------------------------------------------------
 
 
 def test_equal_keys_go_where_kafka_puts_them_and_keep_their_order(log: TxnLog) -> None:
@@ -250,7 +250,7 @@ def test_many_single_sends_become_a_handful_of_row_groups(log: TxnLog) -> None:
     assert sorted(read(log, "u")) == list(range(100_000))
 
 
-# --- the bounds of the buffer --------------------------------------------------------------------------------------------
+# --- the bounds of the buffer -------------------------------------------------------------------------------
 
 
 @BUFFERS
@@ -289,7 +289,7 @@ def test_files_roll_and_all_of_them_are_one_transaction(log: TxnLog) -> None:
     assert read(log) == 4 * list(range(1_000))
 
 
-# --- fencing -------------------------------------------------------------------------------------------------------------
+# --- fencing ------------------------------------------------------------------------------------------------
 
 
 def test_a_new_instance_fences_the_old_one_and_aborts_what_it_left_open(log: TxnLog) -> None:
@@ -335,7 +335,7 @@ def test_closing_a_fenced_producer_with_an_open_transaction_is_no_error(log: Txn
     assert read(log) == []
 
 
-# --- what may follow what ------------------------------------------------------------------------------------------------
+# --- what may follow what -----------------------------------------------------------------------------------
 
 
 def _refused(kind: str, *calls: Callable[[], object]) -> None:
@@ -377,7 +377,7 @@ def test_the_constructor_does_nothing_and_reports_all_problems() -> None:
         Producer(log, buffer="inline")
 
 
-# --- without transactions ------------------------------------------------------------------------------------------------
+# --- without transactions -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
@@ -403,7 +403,7 @@ def test_one_entry_of_producer_ids_serves_a_process(log: TxnLog) -> None:
     assert len({producer.producer_id for producer in producers}) == 5
 
 
-# --- many threads --------------------------------------------------------------------------------------------------------
+# --- many threads -------------------------------------------------------------------------------------------
 
 
 def test_64_commits_that_wait_together_take_at_most_8_entries(tmp_path: Path) -> None:

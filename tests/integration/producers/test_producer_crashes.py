@@ -27,7 +27,7 @@ from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore, Simulate
 
 ROOT = Path(__file__).resolve().parents[3]
 
-# --- crashes -------------------------------------------------------------------------------------------------------------
+# --- crashes ------------------------------------------------------------------------------------------------
 
 
 def _history(store: ObjectStore, buffer: str) -> None:

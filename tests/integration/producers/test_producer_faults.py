@@ -27,7 +27,7 @@ from txnlog import (
 )
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
-# --- lost answers --------------------------------------------------------------------------------------------------------
+# --- lost answers -------------------------------------------------------------------------------------------
 
 
 @BUFFERS

@@ -29,7 +29,7 @@ from txnlog_testing.stores.faulty import Fault, FaultKind
 GOLDEN = Path(__file__).parents[2] / "golden" / "data" / "producer_id_block.json"
 
 
-# --- the form ----------------------------------------------------------------------------------------------------------
+# --- the form -----------------------------------------------------------------------------------------------
 
 
 def test_a_block_is_written_and_read_as_kafka_does() -> None:
@@ -82,11 +82,13 @@ def test_a_log_tells_whose_its_ids_are() -> None:
     assert shown[1] == {"version": 1, "broker": "two", "block_start": "1000", "block_end": "1999"}
 
 
-# --- numbers -----------------------------------------------------------------------------------------------------------
+# --- numbers ------------------------------------------------------------------------------------------------
 
 
 def appended(log: TxnLog) -> list[tuple[int, int, int]]:
-    """Return producer id, base sequence and records of each append of partition 0, in the order of the log."""
+    """Return producer id, base sequence and records of each append of partition 0, in the order of the
+    log.
+    """
     found = []
     state = TxnLog.open(log.store, clock=log.committer.clock).state
     for number in range(1, state.entry + 1):

@@ -74,7 +74,7 @@ class Scene:
             plain.send("t", rows(7))
 
 
-# --- as the producer sees it ---------------------------------------------------------------------------------------------
+# --- as the producer sees it --------------------------------------------------------------------------------
 
 
 @OPEN_IN_LOG
@@ -226,7 +226,7 @@ def test_a_transaction_that_an_operator_aborts_ends_its_producer() -> None:
         assert scene.log.outcome("p", 0).outcome is Outcome.ABORT
 
 
-# --- settings ------------------------------------------------------------------------------------------------------------
+# --- settings -----------------------------------------------------------------------------------------------
 
 
 def test_every_bad_timeout_is_told_at_once_and_before_anything_is_asked() -> None:

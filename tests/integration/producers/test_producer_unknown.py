@@ -33,7 +33,7 @@ from txnlog import (
 )
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
-# --- unknown outcomes ----------------------------------------------------------------------------------------------------
+# --- unknown outcomes ---------------------------------------------------------------------------------------
 
 UNCLEAR = pytest.mark.parametrize(
     ("kind", "landed"), [(FaultKind.APPLIED_LOST_ANSWER, True), (FaultKind.FAIL_BEFORE, False)]

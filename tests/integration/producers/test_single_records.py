@@ -165,7 +165,7 @@ def test_columns_that_were_added_to_a_topic_of_records_may_be_missing(world: Wor
     assert [one["source"] for one in world.sent([{"value": b"2", "source": "s"}])] == [None, "s"]
 
 
-# --- partitions and offsets --------------------------------------------------------------------------------------------
+# --- partitions and offsets ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("partitions", [2, 7, 100])
@@ -245,7 +245,7 @@ def test_without_transactions_a_flush_tells_the_offsets_of_what_it_wrote() -> No
         assert producer.flush().offsets == {("t", 0): 2}
 
 
-# --- what is refused ---------------------------------------------------------------------------------------------------
+# --- what is refused ----------------------------------------------------------------------------------------
 
 
 def _in_transaction(world: World, topic: str, *args: Any, **record: Any) -> None:

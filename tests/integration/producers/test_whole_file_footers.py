@@ -30,7 +30,9 @@ from txnlog import Producer, TxnLog
 
 
 def _told(path: Path | io.BytesIO) -> list[Any]:
-    """Return what a footer tells of each column of each row group; zeros of both signs are two values here."""
+    """Return what a footer tells of each column of each row group; zeros of both signs are two values
+    here.
+    """
     metadata = pq.read_metadata(path)
     return [
         (

@@ -208,7 +208,9 @@ def test_columns_with_other_names_since(tmp_path: Path) -> None:
 def test_a_file_that_changes_meanwhile_is_an_error(
     change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its checksums would be those of other bytes. Nothing of it is in the log, and the transaction goes on."""
+    """Its checksums would be those of other bytes. Nothing of it is in the log, and the transaction
+    goes on.
+    """
     log, path = topic_log(), by_pyarrow(some_rows(), tmp_path)
     real = whole_files.WholeFile.pieces
 
@@ -349,7 +351,9 @@ def test_behind_a_send_whose_outcome_is_unknown(kind: FaultKind, tmp_path: Path)
 
 
 def test_many_files_are_one_transaction(tmp_path: Path) -> None:
-    """More batches than an entry names: the log gets to know of them before the commit, and readers with it."""
+    """More batches than an entry names: the log gets to know of them before the commit, and readers
+    with it.
+    """
     log = topic_log()
     path = by_pyarrow(some_rows(), tmp_path, row_group_size=40)
     with Producer(log, "p") as producer:

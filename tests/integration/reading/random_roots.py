@@ -213,7 +213,9 @@ class RandomLog:
             self.log.create_topic("brief", pa.schema([("n", pa.int64())]))
 
     def spill(self) -> None:
-        """Hold a partition by an open transaction, append 300 batches behind it in one step, and spill them."""
+        """Hold a partition by an open transaction, append 300 batches behind it in one step, and spill
+        them.
+        """
         holder = self._producer("inline-holder", "inline")
         holder.begin()
         holder.send("orders", list(self._orders()), partition=0)

@@ -151,7 +151,8 @@ def test_columns_and_conditions_reach_parquet() -> None:
         (lambda: dataset.to_table(columns=["n"]), {"n"}, committed),
         (lambda: dataset.to_table(columns=["n"], filter=pc.field("n") < 2_000), {"n"}, {0}),
         (lambda: query(dataset, "SELECT sum(n) FROM dataset"), {"n"}, committed),
-        (lambda: query(dataset, "SELECT max(f) FROM dataset WHERE n BETWEEN 120000 AND 120100"), {"n", "f"}, {12}),
+        (lambda: query(dataset, "SELECT max(f) FROM dataset WHERE n BETWEEN 120000 AND "
+                                "120100"), {"n", "f"}, {12}),
         (lambda: pl.scan_pyarrow_dataset(dataset).select("f").collect(), {"f"}, committed),
         (lambda: pl.scan_pyarrow_dataset(dataset).filter(pl.col("n") > 191_000).select("f").collect(), {"n", "f"}, {19}),
         (lambda: log.dataset("t", where="n IN (5, 190001)").to_table(columns=["f"]), {"n", "f"}, {0, 19}),

@@ -122,7 +122,7 @@ def test_history_ends_where_older_entries_are_deleted(store: CountingStore) -> N
     assert (gone.value.kind, gone.value.values["earliest"]) == ("history-gone", 1)
 
 
-# --- through bundles ------------------------------------------------------------------------------------------------------
+# --- through bundles ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -313,7 +313,7 @@ def test_what_real_clients_see_is_clean(seed: int, tmp_path: Path) -> None:
     assert report.values > 100
 
 
-# --- with a guard taken away -----------------------------------------------------------------------------------------
+# --- with a guard taken away --------------------------------------------------------------------------------
 
 
 def test_uncommitted_reads_that_are_called_committed_are_found(tmp_path: Path) -> None:

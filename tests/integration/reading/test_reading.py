@@ -69,7 +69,7 @@ def _written(root: Path, **values: Any) -> Path:
     return root
 
 
-# --- what is read --------------------------------------------------------------------------------------------------------
+# --- what is read -------------------------------------------------------------------------------------------
 
 
 def test_isolation_levels_and_offsets(root: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_second_process_follows(root: Path) -> None:
     assert numbers(reader) == [0, 1, 20, 21, 30]
 
 
-# --- what is wrong -------------------------------------------------------------------------------------------------------
+# --- what is wrong ------------------------------------------------------------------------------------------
 
 
 def _kind(error: type[Exception], kind: str, call: Any) -> Any:

@@ -111,7 +111,9 @@ print(rows, foreign() <= before)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts threads by /proc")
 def test_arrow_starts_no_threads_of_its_own(tmp_path: Path) -> None:
-    """They let go of our files after their reader has returned, and so end a process that just ends itself."""
+    """They let go of our files after their reader has returned, and so end a process that just ends
+    itself.
+    """
     fill(TxnLog.create(str(tmp_path / "log")), 6)
     assert _run(NATIVE_THREADS, str(tmp_path / "log")) == ("14000 True\n", "")
 

@@ -203,7 +203,7 @@ def test_a_snapshot_from_before_keeps_its_names_and_says_what_a_compaction_took(
     assert before.dataset("t", columns=["id"]).to_table().num_rows == 4
 
 
-# --- producers ----------------------------------------------------------------------------------------------------------
+# --- producers ----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -289,7 +289,7 @@ def test_only_the_latest_record_of_a_key_stays_whatever_the_key_is_called(plain:
     assert "k2" not in plain.read("keys").read_all().column("key").to_pylist()
 
 
-# --- erasures, upkeep -----------------------------------------------------------------------------------------------------
+# --- erasures, upkeep ---------------------------------------------------------------------------------------
 
 
 def test_an_erasure_finds_records_by_the_columns_of_now_and_holds_their_names(plain: TxnLog) -> None:

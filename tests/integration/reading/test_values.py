@@ -208,7 +208,7 @@ def test_partitions_are_joined_by_themselves() -> None:
     assert [record.partition for record in read_values(log, "t", partitions=[2])] == [2]
 
 
-# --- damage ------------------------------------------------------------------------------------------------------------
+# --- damage -------------------------------------------------------------------------------------------------
 
 
 def put(log: TxnLog, *chunks: Chunk | bytes, partition: int = 0) -> None:

@@ -81,7 +81,9 @@ def fetched(store: CountingStore, log: TxnLog, where: str, columns: list[str]) -
 
 
 def chunk_bytes(log: TxnLog, names: set[str], wanted: set[int]) -> tuple[int, int]:
-    """Return the bytes of the chunks of these columns in the row groups of these batches, and of the footers."""
+    """Return the bytes of the chunks of these columns in the row groups of these batches, and of the
+    footers.
+    """
     chunks = footers = 0
     for file in log.state.files:
         footer = pq.read_metadata(pa.BufferReader(log.store.get(file.key)))
@@ -131,7 +133,8 @@ def test_floats_above_a_bound_are_looked_for_in_every_row_group_because_of_nan(c
 
 def test_a_plan_excludes_partitions_and_extents_without_a_request(counted: Any) -> None:
     store, log = counted
-    for where in ("_partition = 2", "_partition NOT IN (0, 1)", "_offset < 0", "_offset >= 100000", "_entry < 2",
+    for where in (("_partition = "
+                  "2"), "_partition NOT IN (0, 1)", "_offset < 0", "_offset >= 100000", "_entry < 2",
                   "_topic = 'u'", "_timestamp < DATE '1999-01-01'", "_timestamp IS NULL AND _offset > 99999",
                   "_producer_id > 7", "_partition = 0 AND n > 5 AND _offset IS NULL"):  # fmt: skip
         table, requests, _ = fetched(store, log, where, ["n"])
@@ -155,7 +158,10 @@ def test_times_are_excluded_by_the_plan(counted: Any) -> None:
         )  # one file, of both partitions
         return
     for where in (
-        "_timestamp >= TIMESTAMP '2026-01-01 05:00:00.100Z' AND _timestamp < TIMESTAMP '2026-01-01 06:00:00Z'",
+        (
+            "_timestamp >= TIMESTAMP '2026-01-01 05:00:00.100Z' AND _timestamp < TIMESTAMP '2026-01-01 "
+            "06:00:00Z'"
+        ),
         "time >= TIMESTAMP '2026-01-01 05:00:00.100Z' AND time < TIMESTAMP '2026-01-01 06:00:00Z'",
     ):
         table, requests, size = fetched(store, log, where, ["n"])
@@ -203,8 +209,10 @@ def test_bounds_at_the_edge_of_time_and_unknown_ones_exclude_nothing_wrongly() -
 
 def test_conditions_on_sealed_segments(counted: Any) -> None:
     store, log = counted
-    wheres = ("_entry > 4", "_entry = 3", "_producer_id = 0 AND n < 500", "_producer_id = 1", "_producer_epoch >= 1",
-              "_offset >= 1000", "n = 3007", "_timestamp > DATE '1999-01-01' AND _partition = 1", "text IS NULL",
+    wheres = ("_entry > 4", "_entry = 3", ("_producer_id = 0 AND n < "
+                                          "500"), "_producer_id = 1", "_producer_epoch >= 1",
+              "_offset >= 1000", "n = 3007", ("_timestamp > DATE '1999-01-01' AND _partition = "
+                                             "1"), "text IS NULL",
               "_commit_entry > 4")  # fmt: skip
     expected = [log.read("t", columns=["_offset", "n"], where=where).read_all() for where in wheres]
     whole = log.dataset("t").to_table()

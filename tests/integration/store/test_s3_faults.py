@@ -90,7 +90,9 @@ def _plan(rate: float) -> Plan:
 def _storm(
     server: S3Server, proxy: FaultProxy, conditional_puts: int, mutation: str = "none"
 ) -> tuple[list[Report], list[str]]:
-    """Let writers commit until the proxy has seen so many creates; return their answers, and what is wrong."""
+    """Let writers commit until the proxy has seen so many creates; return their answers, and what is
+    wrong.
+    """
     url = server.url(f"storm-{next(_roots)}")
     store = open_store(url, storage_options=server.storage_options)
     with TxnLog.create(store) as log:

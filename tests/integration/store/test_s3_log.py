@@ -85,7 +85,7 @@ def assert_goes_on(server: S3Server, url: str) -> None:
     assert read(url, server.storage_options) == [*before, 100, 101, 102]
 
 
-# --- what it costs ---------------------------------------------------------------------------------------------------
+# --- what it costs ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("embed_bytes", [0, 65_536])
@@ -148,7 +148,7 @@ def test_a_cold_open_takes_at_most_four_round_trips(server: S3Server, url: str) 
     assert far.counts.count(RequestKind.CREATE) + far.counts.count(RequestKind.PUT) == 0
 
 
-# --- credentials -------------------------------------------------------------------------------------------------------
+# --- credentials --------------------------------------------------------------------------------------------
 
 
 def test_wrong_credentials(server: S3Server, url: str) -> None:
@@ -196,7 +196,7 @@ def test_read_rights_are_enough_to_read_and_a_write_says_what_is_missing(server:
     assert_goes_on(server, url)
 
 
-# --- place -------------------------------------------------------------------------------------------------------------
+# --- place --------------------------------------------------------------------------------------------------
 
 
 def test_a_missing_bucket_is_named_and_not_made(server: S3Server) -> None:
@@ -253,7 +253,7 @@ def test_a_misspelt_option_is_told_before_anything_is_sent(server: S3Server, url
         TxnLog.open(open_store(url, storage_options=server.storage_options), storage_options={"key": "k"})
 
 
-# --- time --------------------------------------------------------------------------------------------------------------
+# --- time ---------------------------------------------------------------------------------------------------
 
 
 class Off(SystemClock):
@@ -280,7 +280,7 @@ def test_a_clock_that_is_off_may_read_and_not_write(server: S3Server, url: str, 
     assert_goes_on(server, url)
 
 
-# --- while a transaction is open ---------------------------------------------------------------------------------------
+# --- while a transaction is open ----------------------------------------------------------------------------
 
 
 def _ask_for_credentials(moto: S3Server, after: str) -> None:
@@ -316,7 +316,7 @@ def test_credentials_that_end_in_mid_transaction_lose_nothing_and_commit_nothing
     assert read(root, moto.storage_options) == [0, 1, 2]
 
 
-# --- versioned buckets -------------------------------------------------------------------------------------------------
+# --- versioned buckets --------------------------------------------------------------------------------------
 
 
 def test_a_delete_marker_is_a_free_key_and_the_boundary_decides(moto: S3Server) -> None:

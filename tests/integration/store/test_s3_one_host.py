@@ -1,4 +1,6 @@
-"""One request, one host: what the S3 client does when an endpoint redirects, never ends, or talks nonsense."""
+"""One request, one host: what the S3 client does when an endpoint redirects, never ends, or talks
+nonsense.
+"""
 
 from __future__ import annotations
 
@@ -144,7 +146,7 @@ def test_what_a_redirect_names_reaches_no_terminal_raw() -> None:
     assert "\x1b" not in str(caught.value)
 
 
-# --- AWS's own redirects: a proxy stands for AWS, so that names need not be found -----------------------------------------
+# --- AWS's own redirects: a proxy stands for AWS, so that names need not be found ---------------------------
 
 _keys = (f"key-{number}" for number in itertools.count())
 """A connection, and with it its proxy, is kept for equal options."""
@@ -192,7 +194,7 @@ def test_a_307_of_aws_is_tried_again_at_its_regional_endpoint_if_the_option_allo
         assert result.error.kind in ("region-wrong", "endpoint-redirects")
 
 
-# --- bounds ---------------------------------------------------------------------------------------------------------------
+# --- bounds -------------------------------------------------------------------------------------------------
 
 ENDLESS = b"HTTP/1.1 %d X\r\nETag: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -467,7 +469,7 @@ def test_closing_an_upload_has_one_deadline(large: bool, made: Answer) -> None:
     assert len(begun) == 2
 
 
-# --- endpoints --------------------------------------------------------------------------------------------------------------
+# --- endpoints ----------------------------------------------------------------------------------------------
 
 
 def test_credentials_of_the_environment_go_to_its_own_endpoint_only(monkeypatch: pytest.MonkeyPatch) -> None:

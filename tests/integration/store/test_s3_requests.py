@@ -1,4 +1,6 @@
-"""What the S3 adapter sends, and what it makes of answers: a real server behind a proxy that spoils requests."""
+"""What the S3 adapter sends, and what it makes of answers: a real server behind a proxy that spoils
+requests.
+"""
 
 from __future__ import annotations
 

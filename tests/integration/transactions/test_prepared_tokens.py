@@ -1,4 +1,6 @@
-"""Tokens of prepared transactions: whoever has one ends what it names, from any process, also after a crash."""
+"""Tokens of prepared transactions: whoever has one ends what it names, from any process, also after a
+crash.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def log() -> TxnLog:
     return log
 
 
-# --- the token -----------------------------------------------------------------------------------------------------------
+# --- the token ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["p", "a:b:c", ":", "ü\n→", "x" * 249])
@@ -94,7 +96,7 @@ def test_what_is_no_token_is_refused(log: TxnLog, token: object) -> None:
     assert log.refresh() == before
 
 
-# --- from another process ------------------------------------------------------------------------------------------------
+# --- from another process -----------------------------------------------------------------------------------
 
 
 @BUFFERS
@@ -199,7 +201,7 @@ def test_a_producer_that_an_operator_ended_is_fenced(log: TxnLog) -> None:
         assert producer.status is ProducerStatus.FENCED
 
 
-# --- crashes -------------------------------------------------------------------------------------------------------------
+# --- crashes ------------------------------------------------------------------------------------------------
 
 CHILD = """
 import json, signal, sys

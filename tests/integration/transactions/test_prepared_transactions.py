@@ -1,4 +1,6 @@
-"""Two-phase commit: what is prepared waits for an outcome that is decided elsewhere, whoever dies meanwhile."""
+"""Two-phase commit: what is prepared waits for an outcome that is decided elsewhere, whoever dies
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ def _stands(
     assert (producer.status, producer.epoch, producer.prepared) == (status, epoch, named)
 
 
-# --- the producer that prepares ------------------------------------------------------------------------------------------
+# --- the producer that prepares -----------------------------------------------------------------------------
 
 
 @BUFFERS
@@ -233,7 +235,7 @@ def test_an_end_that_fails_leaves_it_prepared() -> None:
     assert read(log) == [1]
 
 
-# --- the instance that comes after ---------------------------------------------------------------------------------------
+# --- the instance that comes after --------------------------------------------------------------------------
 
 
 @BUFFERS

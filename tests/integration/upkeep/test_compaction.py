@@ -94,7 +94,7 @@ def indexes(log: TxnLog) -> list[str]:
     return found
 
 
-# --- what it does ---------------------------------------------------------------------------------------------------
+# --- what it does -------------------------------------------------------------------------------------------
 
 
 def test_small_files_become_one_and_a_second_compaction_has_nothing_to_do(log: TxnLog) -> None:
@@ -185,7 +185,7 @@ def test_records_that_were_aborted_lately_stay_until_they_are_old() -> None:
     assert [row["n"] for row in rows(log, isolation="read_uncommitted")] == [0, 2, 4, 6, 8]
 
 
-# --- others at the same time ----------------------------------------------------------------------------------------
+# --- others at the same time --------------------------------------------------------------------------------
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, what: Callable[[], object]) -> None:
@@ -275,7 +275,7 @@ def test_a_reader_that_has_planned_goes_on(log: TxnLog) -> None:
     assert sorted(plan.read_all()["n"].to_pylist()) == list(range(20))
 
 
-# --- readers of every kind ------------------------------------------------------------------------------------------
+# --- readers of every kind ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -431,7 +431,7 @@ def test_a_vacuum_deletes_the_old_files_and_keeps_the_new_ones() -> None:
     assert compacted(log) == 0
 
 
-# --- damage ---------------------------------------------------------------------------------------------------------
+# --- damage -------------------------------------------------------------------------------------------------
 
 
 def test_runs_that_are_younger_than_their_files_are_refused(log: TxnLog) -> None:

@@ -215,7 +215,7 @@ def test_a_deletion_is_one_entry() -> None:
     assert spent == {(RequestKind.CREATE, KeyClass.ENTRY): 1, (RequestKind.GET, KeyClass.ENTRY): 1}
 
 
-# --- those that use it ------------------------------------------------------------------------------------------------
+# --- those that use it --------------------------------------------------------------------------------------
 
 
 def test_a_producer_is_told_once_of_records_that_go_nowhere(delete: Callable[[TxnLog], None]) -> None:
@@ -434,7 +434,7 @@ def test_a_topic_that_is_deleted_before_its_records_are_sealed_is_gone(
     is_gone(lambda: log.delete_records("t", {0: 5}))
 
 
-# --- what is sealed and listed ----------------------------------------------------------------------------------------
+# --- what is sealed and listed ------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""Erasure by its parts: what is covered, what stays, what a reader notices, and what the certificate needs."""
+"""Erasure by its parts: what is covered, what stays, what a reader notices, and what the certificate
+needs.
+"""
 
 from __future__ import annotations
 
@@ -359,7 +361,9 @@ def test_compaction_and_key_compaction_go_on_with_what_is_left(log: TxnLog) -> N
 
 
 def test_a_file_that_several_ranges_name_is_given_up_by_all_of_them(log: TxnLog) -> None:
-    """One upload holds both partitions; only one of them has a matching row, the other names the file, too."""
+    """One upload holds both partitions; only one of them has a matching row, the other names the file,
+    too.
+    """
     with Producer(log, "both") as producer:
         producer.begin()
         producer.send("t", table("a", f"{CANARY}1"), partition=0)

@@ -37,7 +37,9 @@ def test_clients_that_meet_at_any_request(
 
 
 def test_the_file_of_a_compactor_that_lost_lands_below_the_replace() -> None:
-    """It planned before the erasure, and uploads afterwards: a vacuum above the erasure's replace deletes it."""
+    """It planned before the erasure, and uploads afterwards: a vacuum above the erasure's replace
+    deletes it.
+    """
     log = filled()
     found: dict[str, Any] = {}
 

@@ -100,7 +100,9 @@ def test_an_append_that_is_too_large_to_be_sealed_is_named(
 def test_a_spilled_append_that_is_too_large_to_be_sealed_is_named(
     small: CommitSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No transaction is open, and yet the partition cannot be sealed: the spill that is next is one append."""
+    """No transaction is open, and yet the partition cannot be sealed: the spill that is next is one
+    append.
+    """
     monkeypatch.setattr("txnformat.protocol.sealing.UNSEALABLE_BATCHES", 0)
     with TxnLog.create(MemoryStore(), settings=small) as log:
         log.create_topic("t", NUMBERS)

@@ -189,7 +189,7 @@ def test_a_map_that_is_too_small_makes_more_passes(monkeypatch: pytest.MonkeyPat
     assert hours.verified()
 
 
-# --- what is refused ---------------------------------------------------------------------------------------------------
+# --- what is refused ----------------------------------------------------------------------------------------
 
 
 def test_records_without_a_key_are_refused_on_every_way() -> None:
@@ -280,7 +280,7 @@ def test_values_in_several_records_are_refused_and_stop_a_compaction() -> None:
     assert hours.log.read("t").read_all().num_rows >= 3
 
 
-# --- readers -----------------------------------------------------------------------------------------------------------
+# --- readers ------------------------------------------------------------------------------------------------
 
 
 def test_a_version_is_refused_if_the_latest_record_of_a_key_may_be_gone() -> None:
@@ -348,7 +348,7 @@ def test_a_record_of_a_negative_acknowledgement_that_is_gone_is_not_waited_for()
     assert [row["_offset"] for row in one.receive_dicts(9, timeout_ms=0)] == [1]
 
 
-# --- others at the same time -------------------------------------------------------------------------------------------
+# --- others at the same time --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(3))

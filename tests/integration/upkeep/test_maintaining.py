@@ -1,4 +1,6 @@
-"""Any number of processes may do all maintenance at the same time, beside writers, and be killed at any time."""
+"""Any number of processes may do all maintenance at the same time, beside writers, and be killed at any
+time.
+"""
 
 from __future__ import annotations
 

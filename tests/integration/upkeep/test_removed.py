@@ -27,7 +27,9 @@ OVERTAKEN = {
     "segment-file-missing": "a dataset, which is made anew",
     "commit-contention": "the time for its attempts is over",
     "upload-expired": "what was written lies below the floor",
-    "storage": "a sidecar that was written was deleted before it was read back: the log is complete without it",
+    "storage": (
+        "a sidecar that was written was deleted before it was read back: the log is complete without it"
+    ),
     "not-sealed": "the same, in a removal by force",
 }
 """Kinds of errors by which an operation says that it has slept for longer than the grace, and what has met

@@ -156,7 +156,7 @@ def test_an_open_transaction_holds_what_follows_it() -> None:
     assert hours.left() == []
 
 
-# --- readers that hold records back ------------------------------------------------------------------------------------
+# --- readers that hold records back -------------------------------------------------------------------------
 
 
 def reader(kind: str, log: TxnLog, count: int) -> None:
@@ -206,7 +206,9 @@ def test_unread_records_stay_by_either_of_two_guards(
 def test_a_reader_that_goes_back_in_between_holds_back(
     monkeypatch: pytest.MonkeyPatch, *, is_guarded: bool
 ) -> None:
-    """Retention counts on one state and decides on the newest one; without that guard the records are gone."""
+    """Retention counts on one state and decides on the newest one; without that guard the records are
+    gone.
+    """
     if not is_guarded:
         monkeypatch.setattr(LOOKS[1], lambda *_: None)
     hours = Hours(retention_ms=3 * HOUR + 1, retention_pinned_ms=-1)
@@ -229,7 +231,7 @@ def test_a_reader_that_goes_back_in_between_holds_back(
     assert (hours.left() == list(range(10))) == is_guarded
 
 
-# --- several at once, costs, refusals ---------------------------------------------------------------------------------
+# --- several at once, costs, refusals -----------------------------------------------------------------------
 
 
 def test_two_processes_remove_the_same_once() -> None:

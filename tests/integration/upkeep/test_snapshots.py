@@ -1,4 +1,6 @@
-"""Snapshot reads: what they show and what holds nothing back, versions, times, requests, and what is refused."""
+"""Snapshot reads: what they show and what holds nothing back, versions, times, requests, and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -228,7 +230,7 @@ def test_large_values_behind_an_open_transaction_are_read_whole(log: TxnLog) -> 
         assert [record.read() for record in read_values(log, "raw", isolation="snapshot")] == [b"x" * 10_500]
 
 
-# --- times -----------------------------------------------------------------------------------------------------------
+# --- times --------------------------------------------------------------------------------------------------
 
 
 def test_a_time_means_the_last_entry_at_or_before_it(log: TxnLog) -> None:
@@ -334,7 +336,7 @@ def test_a_time_is_found_with_a_logarithm_of_requests_also_among_deleted_entries
     assert "verify" in message
 
 
-# --- requests --------------------------------------------------------------------------------------------------------
+# --- requests -----------------------------------------------------------------------------------------------
 
 
 def test_a_snapshot_is_planned_with_no_more_requests_than_a_committed_read(log: TxnLog) -> None:
@@ -365,7 +367,7 @@ def test_a_snapshot_is_planned_with_no_more_requests_than_a_committed_read(log: 
     assert older == {"entry": 1, "table": 0, "sidecar": 2, "all": 3}
 
 
-# --- bad input -------------------------------------------------------------------------------------------------------
+# --- bad input ----------------------------------------------------------------------------------------------
 
 
 def test_what_is_refused_and_why(log: TxnLog) -> None:

@@ -224,7 +224,7 @@ def test_a_cold_open_takes_four_round_trips_as_before(truncated: TruncationWorld
     assert len(store.seen) == 3 + 2 + tail + 1
 
 
-# --- what stops it ---------------------------------------------------------------------------------------------------
+# --- what stops it ------------------------------------------------------------------------------------------
 
 
 def _pick(world: TruncationWorld, of: KeyClass, index: int) -> str:
@@ -388,7 +388,7 @@ def test_a_store_that_cannot_tell_when_an_object_was_made_keeps_its_entries(worl
     assert entries_in(world.store)[0] == 0
 
 
-# --- what a truncated log tells --------------------------------------------------------------------------------------
+# --- what a truncated log tells -----------------------------------------------------------------------------
 
 
 def test_history_outcomes_times_and_versions_are_those_of_before(world: TruncationWorld) -> None:

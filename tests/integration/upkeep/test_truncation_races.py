@@ -173,7 +173,7 @@ def test_a_deleted_slot_that_is_created_again_is_not_read_by_either_guard(
     assert (log.committer.read(old.read(5)) == truth) == (not removed)
 
 
-# --- clients that were away ------------------------------------------------------------------------------------------
+# --- clients that were away ---------------------------------------------------------------------------------
 
 
 class Asleep(WrappedStore):

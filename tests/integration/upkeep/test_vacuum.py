@@ -1,4 +1,6 @@
-"""The vacuum: what goes and when, what it says, what stops it, and the objects that are not named by entries."""
+"""The vacuum: what goes and when, what it says, what stops it, and the objects that are not named by
+entries.
+"""
 
 from __future__ import annotations
 
@@ -218,7 +220,7 @@ def test_a_store_that_cannot_list_its_uploads_is_vacuumed_nevertheless(world: Wo
     assert "permission denied" in note
 
 
-# --- what stops it ---------------------------------------------------------------------------------------------------
+# --- what stops it ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -378,7 +380,7 @@ def test_a_mark_that_is_known_not_to_have_landed_stops_it(world: World) -> None:
     assert changed(world) == before
 
 
-# --- writers ---------------------------------------------------------------------------------------------------------
+# --- writers ------------------------------------------------------------------------------------------------
 
 
 def test_a_writer_whose_view_is_old_looks_for_news_before_it_uploads(world: World) -> None:

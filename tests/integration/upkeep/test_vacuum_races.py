@@ -64,7 +64,9 @@ def expected_in(world: World) -> list[int]:
 
 
 def requests_of(world: World) -> list[tuple[RequestKind, str]]:
-    """Return the kinds of the requests that the next vacuum of a world makes, with those that open the log."""
+    """Return the kinds of the requests that the next vacuum of a world makes, with those that open the
+    log.
+    """
     store = Interposed(world.copied().store)
     world.copied().opened(store).vacuum(GRACE)
     assert {RequestKind.DELETE, RequestKind.CREATE} & {operation for operation, _ in store.kinds}
@@ -155,7 +157,7 @@ def test_a_read_that_was_planned_within_the_grace_goes_on(prepared: World) -> No
     assert sorted(reader.read_all()["n"].to_pylist()) == before
 
 
-# --- slow uploads ----------------------------------------------------------------------------------------------------
+# --- slow uploads -------------------------------------------------------------------------------------------
 
 
 def _bulk(log: TxnLog) -> BulkAppend:

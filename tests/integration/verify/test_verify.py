@@ -88,7 +88,7 @@ def found(report: VerifyReport) -> set[tuple[str, str]]:
     return {(problem.kind.value, problem.object) for problem in report.problems}
 
 
-# --- a sound log ---------------------------------------------------------------------------------------------------------
+# --- a sound log --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("deep", [False, True])
@@ -196,7 +196,7 @@ def test_a_log_that_is_written_to_has_no_problem(store: MemoryStore) -> None:
     assert reports[-1].last_entry > reports[0].last_entry
 
 
-# --- damage ------------------------------------------------------------------------------------------------------------
+# --- damage -------------------------------------------------------------------------------------------------
 
 
 def flip(data: bytes, at: int) -> bytes:

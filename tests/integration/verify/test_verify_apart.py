@@ -97,7 +97,7 @@ def children() -> list[int]:
     return [int(row[0]) for row in rows if int(row[1]) == os.getpid() and "deep_child" in row[2]]
 
 
-# --- the same answers ------------------------------------------------------------------------------------------------------
+# --- the same answers ---------------------------------------------------------------------------------------
 
 
 def test_the_report_is_that_of_a_check_in_this_process(store: LocalStore) -> None:
@@ -143,7 +143,7 @@ def test_links_are_followed_there_as_they_are_here(tmp_path: Path) -> None:
     assert "follow_symlinks" in str(problem), "nothing is lost, and nothing to restore"
 
 
-# --- a process that ends ---------------------------------------------------------------------------------------------------
+# --- a process that ends ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_an_iterator_that_is_closed_ends_the_process(store: LocalStore) -> None:
     assert children() == []
 
 
-# --- a store that answers as it likes --------------------------------------------------------------------------------------
+# --- a store that answers as it likes -----------------------------------------------------------------------
 
 
 class Bucket:
@@ -402,7 +402,7 @@ def test_a_fork_that_holds_the_pipe_open_does_not_keep_the_other_process() -> No
             os.kill(fork, signal.SIGKILL)
 
 
-# --- any main program ------------------------------------------------------------------------------------------------------
+# --- any main program ---------------------------------------------------------------------------------------
 
 SCRIPT = """
 from txnlog import TxnLog

@@ -117,7 +117,7 @@ def test_segments_of_deleted_entries_are_learned_from_the_snapshot_and_the_list(
     assert kinds(verify_log(store)) == {("missing", files[0])}
 
 
-# --- a sealer with a defect ----------------------------------------------------------------------------------------------
+# --- a sealer with a defect ---------------------------------------------------------------------------------
 
 
 def reseal(store: MemoryStore, which: int, kind: str, change: Callable[[bytes, ObjectRecord], bytes]) -> str:

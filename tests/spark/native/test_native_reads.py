@@ -73,7 +73,9 @@ def test_conditions_on_others_are_pushed_down_and_those_on_floats_are_not(
 
 @BOTH_SESSIONS
 def test_settings_of_the_session_change_no_old_times(spark: Any, log: TxnLog, path: str) -> None:
-    """Spark's LEGACY takes times before 1582 for those of another calendar: 1200-01-01 would be 1199-12-25."""
+    """Spark's LEGACY takes times before 1582 for those of another calendar: 1200-01-01 would be
+    1199-12-25.
+    """
     schema = pa.schema(
         [("day", pa.date32()), ("at", pa.timestamp("us", "UTC")), ("local", pa.timestamp("us"))]
     )
@@ -355,7 +357,8 @@ def test_conditions_keep_the_rows_that_python_keeps(spark: Any, log: TxnLog, pat
     append(log, "rows", {0: [table]})
     for where in (
         "n > 5", "n IN (1, 3) OR t LIKE 't4%'", "NOT (t LIKE 't%')", "d >= 3.5", "day < '1970-01-04'",
-        "at = '1970-01-01T00:00:05Z'", "b = X'03'", "ok", "x > 2", "NOT (x < 2)", "x NOT IN (1.0, 2.0)", "n IS NULL",
+        "at = '1970-01-01T00:00:05Z'", "b = X'03'", "ok", "x > 2", "NOT (x < 2)", ("x NOT IN (1.0, "
+                                                                                  "2.0)"), "n IS NULL",
         "_offset >= 3 AND _partition = 0", "_partition = 7",
     ):  # fmt: skip
         expected = log.read("rows", columns=["t", "_offset"], where=where).read_all()

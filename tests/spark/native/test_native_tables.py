@@ -1,4 +1,6 @@
-"""Tables of two parts, natively and by the DataSource: the rows are those of Python and of format("txnlog")."""
+"""Tables of two parts, natively and by the DataSource: the rows are those of Python and of
+format("txnlog").
+"""
 
 from __future__ import annotations
 

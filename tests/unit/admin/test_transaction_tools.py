@@ -34,7 +34,7 @@ def actors() -> Actors:
     return Actors()
 
 
-# --- looking ---------------------------------------------------------------------------------------------------------
+# --- looking ------------------------------------------------------------------------------------------------
 
 
 def names(listed: object) -> list[str]:
@@ -181,7 +181,7 @@ def test_the_logs_description_has_timeouts_buffers_staged_records_and_expiry(act
     )
 
 
-# --- hanging ---------------------------------------------------------------------------------------------------------
+# --- hanging ------------------------------------------------------------------------------------------------
 
 
 def damaged(state: LogState, name: str) -> LogState:
@@ -264,7 +264,7 @@ def test_late_and_prepared_transactions_are_told_apart_from_hanging_ones(actors:
         actors.tools.find_hanging("nothing")
 
 
-# --- ending ----------------------------------------------------------------------------------------------------------
+# --- ending -------------------------------------------------------------------------------------------------
 
 
 def test_an_abort_by_id_frees_the_partition_and_fences_the_producer(actors: Actors) -> None:

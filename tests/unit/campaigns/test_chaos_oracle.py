@@ -1,4 +1,6 @@
-"""The oracle of the chaos tests finds each violation that it is there for, and nothing where there is none."""
+"""The oracle of the chaos tests finds each violation that it is there for, and nothing where there is
+none.
+"""
 
 from __future__ import annotations
 

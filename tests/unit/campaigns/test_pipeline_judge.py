@@ -1,4 +1,6 @@
-"""The oracle of `make chaos-pipeline`: it finds what is wrong with a pipeline, and nothing where nothing is."""
+"""The oracle of `make chaos-pipeline`: it finds what is wrong with a pipeline, and nothing where
+nothing is.
+"""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_text_that_is_not_utf8_is_refused() -> None:
         read_arrow_file(data.replace(b"abcdefgh", b"\xff\xfe\xfdabcde"), SCHEMA)
 
 
-# --- schemas that are remembered -----------------------------------------------------------------------------------------
+# --- schemas that are remembered ----------------------------------------------------------------------------
 
 
 def two_fields(names: tuple[str, str], types: tuple[Any, Any] = (pa.int64(), pa.int32())) -> pa.Schema:

@@ -188,7 +188,7 @@ def test_pandas_and_arrow_streams_are_taken() -> None:
     assert conform(reader, SCHEMA).equals(found)
 
 
-# --- times, durations, variants --------------------------------------------------------------------------------------
+# --- times, durations, variants -----------------------------------------------------------------------------
 
 WHOLE = {"value": b"\x0c\x01", "metadata": b"\x01\0\0"}
 

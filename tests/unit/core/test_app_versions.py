@@ -166,7 +166,7 @@ def test_what_no_reader_could_decode_is_never_written(app: AppRef) -> None:
     assert isinstance(log.refusal(beside), InvalidInputError)
 
 
-# --- contents --------------------------------------------------------------------------------------------------------
+# --- contents -----------------------------------------------------------------------------------------------
 
 HASH = "0123456789abcdef" * 2
 

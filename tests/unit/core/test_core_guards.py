@@ -39,7 +39,9 @@ BATCH = BatchRecord(0, 0, 0, 1, 5, 100, NONE, NONE)
 def test_a_log_that_lost_its_format_json_does_not_get_another(
     create: Callable[[MemoryStore], TxnLog],
 ) -> None:
-    """Another log id would make every entry unreadable for good, also once the old format.json is restored."""
+    """Another log id would make every entry unreadable for good, also once the old format.json is
+    restored.
+    """
     store = MemoryStore()
     log = TxnLog.create(store)
     log.create_topic("t", pa.schema([("n", pa.int64())]))

@@ -1,4 +1,6 @@
-"""Documents are bounded before they are built: what is decompressed, and how many values there are to parse."""
+"""Documents are bounded before they are built: what is decompressed, and how many values there are to
+parse.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ def _entry(filler: bytes, size: int) -> bytes:
     ],
 )
 def test_an_entry_of_few_bytes_that_stands_for_many_is_refused(filler: bytes, size: int, told: str) -> None:
-    """24 kB took 6.4 GiB: the cap on the decompressed bytes is by far too late for what they are built into."""
+    """24 kB took 6.4 GiB: the cap on the decompressed bytes is by far too late for what they are built
+    into.
+    """
     data = _entry(filler, size)
     assert len(data) < 30_000
     with pytest.raises(CorruptDataError, match=told) as caught:
@@ -140,7 +144,9 @@ def test_what_a_writer_makes_can_be_read() -> None:
 
 
 def test_what_operations_list_together_is_capped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """8 kB of seeks, each in all partitions of a topic, took 2 s: what each of them costs has another bound."""
+    """8 kB of seeks, each in all partitions of a topic, took 2 s: what each of them costs has another
+    bound.
+    """
     entry = _end(ITEMS_MAX // 2)
     larger = structs.replace(entry, operations=(*entry.operations, *_end(ITEMS_MAX // 2 + 1).operations))
     with pytest.raises(InvalidInputError, match=f"list {ITEMS_MAX + 1} partitions") as caught:

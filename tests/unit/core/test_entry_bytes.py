@@ -63,7 +63,7 @@ def older_reader(data: bytes) -> dict[str, Any]:
     return {name: document[name] for name in FIELDS_WITHOUT_CHECKSUM}
 
 
-# --- damage ------------------------------------------------------------------------------------------------------------
+# --- damage -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", range(len(ENTRIES)))
@@ -153,7 +153,7 @@ def test_the_error_names_the_checksum_and_what_the_bytes_have() -> None:
     assert error.values["got"] == hashlib.sha256(changed[:-FIELD_BYTES]).hexdigest()
 
 
-# --- versions ----------------------------------------------------------------------------------------------------------
+# --- versions -----------------------------------------------------------------------------------------------
 
 
 def test_entries_are_written_with_a_checksum_in_its_place() -> None:

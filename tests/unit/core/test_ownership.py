@@ -142,7 +142,7 @@ def test_a_writer_never_makes_such_an_entry() -> None:
     assert isinstance(verdict.error, InternalError)
 
 
-# --- names that their directory cuts ---------------------------------------------------------------------------------
+# --- names that their directory cuts ------------------------------------------------------------------------
 
 
 def alike(name: str, topic_id: str) -> CreateTopic:
@@ -181,7 +181,7 @@ def test_a_name_that_is_cut_has_one_directory_only() -> None:
         apply(state, changed(entry, files=lost.files), "0" * 64)
 
 
-# --- sealed segments -------------------------------------------------------------------------------------------------
+# --- sealed segments ----------------------------------------------------------------------------------------
 
 
 class Sealed:
@@ -249,7 +249,7 @@ def test_a_segment_list_that_names_sidecars_of_another_topic_is_refused(kind: st
     assert KEY in decode_segment_list(data, named, {}), "of topics that nobody knows nothing is asked"
 
 
-# --- batch tables ----------------------------------------------------------------------------------------------------
+# --- batch tables -------------------------------------------------------------------------------------------
 
 
 def test_a_row_of_a_batch_table_that_counts_beyond_its_appends_files_is_refused() -> None:
@@ -267,7 +267,7 @@ def test_a_row_of_a_batch_table_that_counts_beyond_its_appends_files_is_refused(
     assert caught.value.values["got"] == 1
 
 
-# --- snapshots -------------------------------------------------------------------------------------------------------
+# --- snapshots ----------------------------------------------------------------------------------------------
 
 
 def decoded(state: LogState) -> LogState:

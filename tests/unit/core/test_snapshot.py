@@ -1,4 +1,6 @@
-"""Snapshots: round trip, digest, and every way in which they can be damaged; and the steps that write them."""
+"""Snapshots: round trip, digest, and every way in which they can be damaged; and the steps that write
+them.
+"""
 
 from __future__ import annotations
 

@@ -50,7 +50,8 @@ BATCH = repr((FORMS["append"][0].batches[0],))[:80]  # type: ignore[union-attr]
         ("append", lambda op: op.pop("intent"), OP, "intent", "a value", "nothing"),
         ("append", lambda op: op.update(partitions={}), OP, "partitions", "list", "{}"),
         ("append", lambda op: op.update(files=[]), OP, "files", "at least one file", "[]"),
-        ("append", lambda op: op["files"][1].update(rows=True), f"{OP}.files[1]", "rows", f"integer from 0 to {2**63 - 1}", "True"),
+        ("append", lambda op: op["files"][1].update(rows=True), f"{OP}.files[1]", "rows", (f"integer from "
+                                                                                          f"0 to {2**63 - 1}"), "True"),
         ("append", lambda op: op["partitions"][0].update(records=1.0), f"{OP}.partitions[0]", "records", f"integer from 1 to {2**63 - 1}", "1.0"),
         ("append", lambda op: op["partitions"].append(7), OP, "partitions[2]", "object", "7"),
         ("append", lambda op: op["partitions"][0].update(digest="x" * 16), f"{OP}.partitions[0]", "digest", "16 hex digits", "'xxxxxxxxxxxxxxxx'"),
@@ -68,21 +69,29 @@ BATCH = repr((FORMS["append"][0].batches[0],))[:80]  # type: ignore[union-attr]
         ("stage", lambda op: op.update(table=None), OP, "table", "object", "None"),
         ("create_topic", lambda op: op.update(directory="x"), OP, "directory", "groesse-9a6f2a90", "'x'"),
         ("create_topic", lambda op: op.update(name=".."), OP, "name", "topic name", "'..'"),
-        ("create_topic", lambda op: op.update(partitions=10_001), OP, "partitions", "integer from 1 to 10000", "10001"),
+        ("create_topic", lambda op: op.update(partitions=10_001), OP, "partitions", ("integer from 1 to "
+                                                                                    "10000"), "10001"),
         ("init_producer", lambda op: op.pop("aborted"), OP, "aborted", "a value", "nothing"),
-        ("allocate_producer_ids", lambda op: op.update(first=1_000), OP, "last", "at least first, 1000", "999"),
+        ("allocate_producer_ids", lambda op: op.update(first=1_000), OP, "last", ("at least first, "
+                                                                                 "1000"), "999"),
         ("end_txn", lambda op: op.update(outcome="maybe"), OP, "outcome", "commit or abort", "'maybe'"),
-        ("end_txn", lambda op: op.update(cause=5), OP, "cause", "producer or init or timeout or operator", "5"),
-        ("checkpoint", lambda op: op.update(entry=2), OP, "key", "key of a snapshot of entry 2", repr(keys.snapshot_key(1, "9a6f2a90-8a35-4a63-9d1b-1b8a1f8a2c33"))[:80]),
+        ("end_txn", lambda op: op.update(cause=5), OP, "cause", ("producer or init or timeout or "
+                                                                "operator"), "5"),
+        ("checkpoint", lambda op: op.update(entry=2), OP, "key", ("key of a snapshot of entry "
+                                                                 "2"), repr(keys.snapshot_key(1, "9a6f2a90-8a35-4a63-9d1b-1b8a1f8a2c33"))[:80]),
         ("seal", lambda op: op["segments"][0].pop("index"), f"{OP}.segments[0]", "index", "object", "nothing"),
         ("seal", lambda op: op.pop("listed_segments"), OP, "listed_segments", "a value", "nothing"),
-        ("join_group", lambda op: op.update(member=None), OP, "session_timeout_ms", "at least 1 with a member, 0 without", "45000"),
-        ("commit_offsets", lambda op: op.update(epoch=0), OP, "producer_id", "-1, as epoch, exactly when transactional_id is null", "-1"),
+        ("join_group", lambda op: op.update(member=None), OP, "session_timeout_ms", ("at least 1 with a "
+                                                                                    "member, 0 without"), "45000"),
+        ("commit_offsets", lambda op: op.update(epoch=0), OP, "producer_id", ("-1, as epoch, exactly when "
+                                                                             "transactional_id is "
+                                                                             "null"), "-1"),
         ("ack", lambda op: op["partitions"][0].update(ranges=[[1, 2], [2, 3]]), f"{OP}.partitions[0]", "ranges", "ranges that ascend, of which no two overlap or touch", "((1, 2), (2, 3))"),
         ("ack", lambda op: op["partitions"][0].update(ranges=[[1]]), f"{OP}.partitions[0]", "ranges[0]", "list", "[1]"),
         ("ack", lambda op: op["partitions"][0].update(position=1), f"{OP}.partitions[0]", "ranges", "list of [start, end], and no position", "((5, 7), (9, 4611686018427387903))"),
         ("append", lambda op: op.update(table={"key": keys.table_key(1, UUID), "size": 1, "sha256": "0" * 64}, batches=[op["batches"][0]], section=0), OP, "batches", "nothing beside a table", BATCH),
-        ("ack", lambda op: op.update(mode="cumulative"), f"{OP}.partitions[0]", "position", "integer, and no ranges", "None"),
+        ("ack", lambda op: op.update(mode="cumulative"), f"{OP}.partitions[0]", "position", ("integer, and "
+                                                                                            "no ranges"), "None"),
         ("ack", lambda op: op.update(mode="seek"), OP, "transactional_id", "null of a seek", "'größe'"),
         ("app_version", lambda op: op.update(content={"scheme": 1, "topics": 5}), OP, "content", "Expected `array`, got `int` - at `$.topics`", "{'scheme': 1, 'topics': 5}"),
     ],

@@ -185,7 +185,7 @@ def test_a_registry_that_is_down_is_no_fault_of_the_record() -> None:
     assert raised.value.kind == "registry-unavailable"
 
 
-# --- Protobuf --------------------------------------------------------------------------------------------------------
+# --- Protobuf -----------------------------------------------------------------------------------------------
 
 
 def proto_file() -> descriptor_pb2.FileDescriptorProto:
@@ -301,11 +301,14 @@ def test_protobuf_by_a_file_of_descriptors(tmp_path: Path) -> None:
         decode_with(Format.PROTOBUF, None, tmp_path / "nowhere", "shop.Order")
 
 
-# --- JSON ------------------------------------------------------------------------------------------------------------
+# --- JSON ---------------------------------------------------------------------------------------------------
 
 
 def test_json_becomes_columns_without_rounding() -> None:
-    text = f'{{"id": 7, "at": "2026-01-02T03:04:05.000006Z", "sum": 12.50, "tags": {{"a": 1}}, "lines": [{{"n": 3}}], "key": "{KEY}"}}'
+    text = (
+        f'{{"id": 7, "at": "2026-01-02T03:04:05.000006Z", "sum": 12.50, "tags": {{"a": 1}}, "lines": '
+        f'[{{"n": 3}}], "key": "{KEY}"}}'
+    )
     expected = {**ORDER, "tags": [("a", 1)], "kafka_offset": 5}
     assert row(decode_json, Format.JSON, text.encode()) == expected
     assert row(decode_json, Format.JSON, head(3) + text.encode()) == expected
@@ -352,7 +355,7 @@ def test_keys_are_decoded_into_their_column() -> None:
     assert len(made.bad) == 1
 
 
-# --- raw -------------------------------------------------------------------------------------------------------------
+# --- raw ----------------------------------------------------------------------------------------------------
 
 
 def test_raw_records_that_no_log_can_hold_are_told() -> None:

@@ -102,7 +102,8 @@ def root(text: str) -> object:
         ("i = NULL OR NULL", Constant(False)),
         ("NOT (i = NULL)", Constant(False)),
         ("TRUE OR i = 1", Constant(True)),
-        ("NOT (i = 1 OR (b AND s = 'a'))", And((Compare("i", Op.NE, 1), Or((Compare("b", Op.EQ, 0), Compare("s", Op.NE, "a")))))),
+        (("NOT (i = 1 OR (b AND s = "
+         "'a'))"), And((Compare("i", Op.NE, 1), Or((Compare("b", Op.EQ, 0), Compare("s", Op.NE, "a")))))),
     ],
 )  # fmt: skip
 def test_what_a_condition_becomes(text: str, expected: object) -> None:

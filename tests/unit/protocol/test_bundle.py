@@ -43,7 +43,7 @@ def bundle_key(first: int) -> str:
     return keys.bundle_key(first, first + BUNDLE_ENTRIES - 1)
 
 
-# --- bytes ---------------------------------------------------------------------------------------------------------------
+# --- bytes --------------------------------------------------------------------------------------------------
 
 
 def test_a_bundle_holds_the_exact_bytes_of_a_hundred_entries() -> None:
@@ -109,7 +109,7 @@ def test_the_hundreds_of_a_range() -> None:
     assert bundles_in(range(50, 149)) == []
 
 
-# --- writing -------------------------------------------------------------------------------------------------------------
+# --- writing ------------------------------------------------------------------------------------------------
 
 
 def _app(hand: Hand, version: int) -> Intent:
@@ -211,7 +211,7 @@ def test_a_bundle_is_only_created_never_replaced() -> None:
     assert bundle_key(0) not in hand.objects
 
 
-# --- following -----------------------------------------------------------------------------------------------------------
+# --- following ----------------------------------------------------------------------------------------------
 
 
 def test_a_follower_10_000_entries_behind_needs_about_100_requests(
@@ -350,7 +350,9 @@ def test_a_bad_bundle_changes_nothing_for_an_opener(damage: Callable[[Hand, int]
 
 
 def test_a_bundle_stands_for_no_lost_entry() -> None:
-    """The newest slot is gone: with or without a bundle that holds it, nobody may go on as if it were there."""
+    """The newest slot is gone: with or without a bundle that holds it, nobody may go on as if it were
+    there.
+    """
     hand, states = _log(500)
     del hand.objects[keys.entry_key(499)]
     assert hand.run(refresh(View(states[10]))).state.entry == 498
@@ -386,7 +388,7 @@ def test_slots_created_again_below_the_boundary_lead_to_a_reload_through_bundles
     assert hand.run(refresh(hand.view(states[0]))).state.entry_sha256 == tip.entry_sha256
 
 
-# --- a committer ---------------------------------------------------------------------------------------------------------
+# --- a committer --------------------------------------------------------------------------------------------
 
 
 def test_a_committer_writes_the_bundle_of_every_hundred_after_the_answer() -> None:

@@ -86,7 +86,9 @@ def test_whoever_slept_before_its_attempt_looks_at_once(others: int, is_fenced: 
 
 
 def test_whoever_lost_to_another_waits_about_a_round_trip_by_its_own_measure() -> None:
-    """A create whose answer took long, because the process slept meanwhile, does not count as a round trip."""
+    """A create whose answer took long, because the process slept meanwhile, does not count as a round
+    trip.
+    """
     hand = Hand()
     state = hand.others_commit(hand.empty(), _intent(hand, hand.empty(), AllocateIds("unit", 1)))
     intent = _intent(hand, state, AllocateIds("unit", 1))

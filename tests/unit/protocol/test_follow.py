@@ -155,7 +155,9 @@ def test_a_broken_chain_is_corrupt_data() -> None:
 
 @pytest.mark.parametrize("boundary", [2, 3])
 def test_a_slot_created_again_below_the_boundary_makes_a_follower_reload(boundary: int) -> None:
-    """With boundary 2 the slot created again is the last deleted one, and the first kept one does not chain."""
+    """With boundary 2 the slot created again is the last deleted one, and the first kept one does not
+    chain.
+    """
     hand, states = _log(3)
     _, tip = _snapshot(hand, states[2], states[2])
     asleep = hand.view(states[0])
@@ -242,7 +244,9 @@ def test_a_read_that_fails_transiently_is_repeated_and_then_given_up() -> None:
 
 
 def test_an_opener_that_a_truncation_overtakes_starts_over() -> None:
-    """The listing of snapshots is empty, and when the opener wakes up again the log's beginning is deleted."""
+    """The listing of snapshots is empty, and when the opener wakes up again the log's beginning is
+    deleted.
+    """
     hand, states = _log(4)
     listed: list[bool] = []
 

@@ -71,7 +71,7 @@ def sidecar_gets(log: TxnLog) -> int:
     return log.store.counts.count(RequestKind.GET, KeyClass.SIDECAR)
 
 
-# --- what is in a window ---------------------------------------------------------------------------------------------
+# --- what is in a window ------------------------------------------------------------------------------------
 
 
 def test_an_inline_transaction_shows_where_it_commits_and_holds_nothing_back(log: TxnLog) -> None:
@@ -164,7 +164,7 @@ def test_a_condition_leaves_out_batches_but_moves_no_floor(log: TxnLog) -> None:
         log.maintain("seal")
 
 
-# --- where a window ends ---------------------------------------------------------------------------------------------
+# --- where a window ends ------------------------------------------------------------------------------------
 
 
 def test_entries_of_other_topics_are_no_news(log: TxnLog) -> None:
@@ -226,7 +226,7 @@ def test_limits_count_all_topics_of_a_read(log: TxnLog) -> None:
     assert sizes[["entry", "records"]].tolist() == [(third, 2)]
 
 
-# --- requests --------------------------------------------------------------------------------------------------------
+# --- requests -----------------------------------------------------------------------------------------------
 
 
 def sealed(log: TxnLog, count: int) -> list[int]:
@@ -360,7 +360,7 @@ def test_a_condition_saves_batch_tables(log: TxnLog) -> None:
     assert numbers(log, window(log, -1, entry, where="_offset = 1")) == [[1], []]
 
 
-# --- bad input -------------------------------------------------------------------------------------------------------
+# --- bad input ----------------------------------------------------------------------------------------------
 
 
 def test_windows_that_cannot_be_are_refused(log: TxnLog) -> None:

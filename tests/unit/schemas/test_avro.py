@@ -1,4 +1,6 @@
-"""Avro records become columns that hold what fastavro decodes; what cannot be a column is named by its path."""
+"""Avro records become columns that hold what fastavro decodes; what cannot be a column is named by its
+path.
+"""
 
 from __future__ import annotations
 

@@ -231,7 +231,7 @@ def test_pyarrow_gets_a_footer_of_our_own() -> None:
     assert found.equals(TABLE.select(["s"]))
 
 
-# --- pages ---------------------------------------------------------------------------------------------------------------
+# --- pages --------------------------------------------------------------------------------------------------
 
 
 def pages_of(table: pa.Table, change: Callable[[bytes], bytes] = bytes, **options: Any) -> Pages:

@@ -158,7 +158,7 @@ def test_row_groups_that_overlap_are_refused(second: int, third: int) -> None:
     assert requests(reader) == 1
 
 
-# --- levels of lists -----------------------------------------------------------------------------------------------------
+# --- levels of lists ----------------------------------------------------------------------------------------
 
 
 def lists_of(type_: pa.DataType, levels: int) -> pa.DataType:
@@ -297,7 +297,9 @@ def deep(levels: int) -> pa.DataType:
     ],
 )
 def test_what_a_value_takes_when_decoded_is_counted(type_: pa.DataType, width: int) -> None:
-    """Levels and marks of nulls of structs, and the 16 bytes of a decimal, which may be one byte in Parquet."""
+    """Levels and marks of nulls of structs, and the 16 bytes of a decimal, which may be one byte in
+    Parquet.
+    """
     leaf = shape_of(pa.schema([("c", type_)])).leaves[0]
     assert leaf.width + leaf.level_bytes == width
 
@@ -322,7 +324,7 @@ def test_the_longest_value_of_a_large_dictionary_is_not_searched_in_all_its_byte
     assert _longest(memoryview(bytes(size)), 0, size, values) == 4
 
 
-# --- the writer ----------------------------------------------------------------------------------------------------------
+# --- the writer ---------------------------------------------------------------------------------------------
 
 
 def write(store: MemoryStore, batches: Sequence[pa.Table]) -> tuple[FileRecord, list[BatchRecord]]:

@@ -1,4 +1,6 @@
-"""A file that is encoded in memory is the same, byte for byte, as one that goes to the store as it is made."""
+"""A file that is encoded in memory is the same, byte for byte, as one that goes to the store as it is
+made.
+"""
 
 from __future__ import annotations
 

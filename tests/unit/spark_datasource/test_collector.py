@@ -1,4 +1,6 @@
-"""Only Spark's workers freeze what they hold: a program of the user's keeps its garbage collector as it is."""
+"""Only Spark's workers freeze what they hold: a program of the user's keeps its garbage collector as it
+is.
+"""
 
 from __future__ import annotations
 

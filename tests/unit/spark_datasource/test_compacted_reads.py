@@ -50,7 +50,9 @@ def fill(log: TxnLog, topic: str = "t") -> None:
 
 
 def place(row: dict[str, Any]) -> tuple[int, int]:
-    """Splits are cut otherwise where small files have become large ones, and Spark has no order among splits."""
+    """Splits are cut otherwise where small files have become large ones, and Spark has no order among
+    splits.
+    """
     return row["_partition"], row["_offset"]
 
 

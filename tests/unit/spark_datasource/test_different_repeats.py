@@ -40,7 +40,7 @@ def numbered(start: int, end: int) -> pa.Table:
     return table(*range(start, end))
 
 
-# --- streams ---------------------------------------------------------------------------------------------------------
+# --- streams ------------------------------------------------------------------------------------------------
 
 
 def test_a_batch_says_what_it_wrote_of_each_topic(cluster: Cluster, path: str, log: TxnLog) -> None:
@@ -61,7 +61,9 @@ def test_a_batch_says_what_it_wrote_of_each_topic(cluster: Cluster, path: str, l
 def test_a_copied_checkpoint_does_not_pass_over_rows(
     cluster: Cluster, query: Query, log: TxnLog, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The old job runs once more, the new one takes over: its batch has the old one's number, and other rows."""
+    """The old job runs once more, the new one takes over: its batch has the old one's number, and other
+    rows.
+    """
     query.write(0, numbered(0, 20))
     query.write(1, numbered(20, 30))
     copy = Query(cluster, path, run="run-2", topic="t")
@@ -238,7 +240,7 @@ def test_a_batch_that_did_not_say_what_it_wrote_is_done(
     assert log.refresh().entry == entry
 
 
-# --- batch writes ----------------------------------------------------------------------------------------------------
+# --- batch writes -------------------------------------------------------------------------------------------
 
 
 class Job:

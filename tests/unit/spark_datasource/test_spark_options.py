@@ -53,7 +53,8 @@ def test_a_bad_value_under_both_names_names_both() -> None:
     ]
     differ = problems({**PATH, **both, "maxOffsetsPerTrigger": "-5"})
     assert differ[0] == (
-        "options maxRowsPerTrigger and maxOffsetsPerTrigger mean the same, but their values differ: '0' and '-5'; "
+        "options maxRowsPerTrigger and maxOffsetsPerTrigger mean the same, but their values differ: '0' "
+        "and '-5'; "
         "give one of them"
     )
     assert problems({**PATH, "isolationLevel": "none"})[0].startswith("option isolationLevel is 'none'; use ")
@@ -234,7 +235,7 @@ def test_nothing_is_checked_before_spark_says_what_it_wants() -> None:
         source.schema()
 
 
-# --- splits ----------------------------------------------------------------------------------------------------------
+# --- splits -------------------------------------------------------------------------------------------------
 
 
 def plan(partition: int, sizes: list[int]) -> PartitionPlan:

@@ -325,7 +325,7 @@ def test_an_unclear_commit_is_repeated_with_the_same_intent(log: TxnLog, path: s
     assert entry_key(state.entry) == key, "the intent was applied once"
 
 
-# --- batches ---------------------------------------------------------------------------------------------------------
+# --- batches ------------------------------------------------------------------------------------------------
 
 
 def table(count: int) -> pa.Table:

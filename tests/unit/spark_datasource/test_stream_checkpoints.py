@@ -49,7 +49,7 @@ from writers.bulk import BulkAppend
 Open = Callable[..., TxnLogStreamReader]
 
 
-# --- checkpoints -----------------------------------------------------------------------------------------------------
+# --- checkpoints --------------------------------------------------------------------------------------------
 
 
 def test_an_offset_is_canonical_and_small(memory_log: TxnLog, start: Open) -> None:
@@ -161,7 +161,9 @@ def test_a_checkpoint_of_another_log_order_or_state_is_refused(memory_log: TxnLo
 
 @pytest.mark.parametrize("order", ["offset", "commit"])
 def test_a_log_that_was_restored_and_has_grown_past_the_checkpoint_is_another_history(order: str) -> None:
-    """Its id, its entries' numbers and its offsets fit: records of the new history would be taken for read."""
+    """Its id, its entries' numbers and its offsets fit: records of the new history would be taken for
+    read.
+    """
     store = MemoryStore()
     log = TxnLog.create(store)
     log.create_topic("t", NUMBERS)
@@ -207,7 +209,7 @@ def test_an_offset_from_a_checkpoint_is_recognized_with_one_request(
     assert read(other, memory_log, begin, end) == [2]
 
 
-# --- loss ------------------------------------------------------------------------------------------------------------
+# --- loss ---------------------------------------------------------------------------------------------------
 
 
 def lost(log: TxnLog, log_start: int, log_end: int) -> Any:
@@ -316,7 +318,7 @@ def test_from_read_uncommitted_to_read_committed_nothing_is_lost_or_read_twice(
     assert run(start(), memory_log, end) == [[2]]
 
 
-# --- what changes under it -------------------------------------------------------------------------------------------
+# --- what changes under it ----------------------------------------------------------------------------------
 
 
 def test_added_columns_do_not_concern_a_query_and_other_types_stop_it(
@@ -410,7 +412,7 @@ def test_a_task_waits_while_the_store_fails_for_now(clock: StillClock) -> None:
     assert store.failures == 0
 
 
-# --- bad input -------------------------------------------------------------------------------------------------------
+# --- bad input ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

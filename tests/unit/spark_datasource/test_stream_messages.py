@@ -53,7 +53,8 @@ UUID = "00000000-0000-4000-8000-000000000000"
 EVERY: list[tuple[str, Change]] = [
     ("none", lambda message: None),
     ("no message", lambda message: object()),
-    ("of the batch sink", lambda message: TaskUpload(message.partition_id, message.uploads, message.contents)),
+    (("of the batch "
+     "sink"), lambda message: TaskUpload(message.partition_id, message.uploads, message.contents)),
     ("no number", with_(partition_id="0")),
     ("another version", with_(version="0.0.1")),
     ("no batch", with_(batch=None)),

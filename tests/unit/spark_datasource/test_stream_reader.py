@@ -35,7 +35,7 @@ from txnlog_testing.stores.latency import FarStore
 Open = Callable[..., TxnLogStreamReader]
 
 
-# --- where it begins -------------------------------------------------------------------------------------------------
+# --- where it begins ----------------------------------------------------------------------------------------
 
 
 def test_a_new_query_begins_at_the_end_unless_it_is_told_otherwise(memory_log: TxnLog, start: Open) -> None:
@@ -133,7 +133,7 @@ def test_pyspark_4_1_says_no_start(memory_log: TxnLog, start: Open) -> None:
         assert read(again, memory_log, second, travelled(again.latestOffset())) == [3]
 
 
-# --- when it looks ---------------------------------------------------------------------------------------------------
+# --- when it looks ------------------------------------------------------------------------------------------
 
 
 def test_an_idle_trigger_is_one_get_and_comes_a_second_after_the_one_before(
@@ -236,7 +236,7 @@ def test_an_available_now_query_that_is_done_asks_for_nothing(memory_log: TxnLog
     assert measured.counts.count() == 0
 
 
-# --- what it reads ---------------------------------------------------------------------------------------------------
+# --- what it reads ------------------------------------------------------------------------------------------
 
 
 def test_an_open_transaction_holds_offset_order_back_and_not_commit_order(

@@ -38,7 +38,7 @@ ENTRY_PUT = RequestClass(RequestKind.CREATE, KeyClass.ENTRY)
 ENTRY_GET = RequestClass(RequestKind.GET, KeyClass.ENTRY)
 
 
-# --- what a batch is, and costs --------------------------------------------------------------------------------------
+# --- what a batch is, and costs -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("embedding", [True, False], ids=["embedded", "files"])
@@ -108,7 +108,7 @@ def test_messages_are_ordered_by_task_whatever_order_they_come_in(query: Query, 
     assert log.read("t", columns=["n"]).read_all().column("n").to_pylist() == [1, 2, 3]
 
 
-# --- repetitions -----------------------------------------------------------------------------------------------------
+# --- repetitions --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("worker", ["the same", "another"])
@@ -181,7 +181,7 @@ def test_an_unclear_commit_is_handed_in_again_and_a_restart_finds_it(
     assert entry_key(log.refresh().entry) == key, "applied once"
 
 
-# --- other queries, other checkpoints, other logs --------------------------------------------------------------------
+# --- other queries, other checkpoints, other logs -----------------------------------------------------------
 
 
 def test_a_run_that_another_has_taken_over_from_is_refused(cluster: Cluster, path: str, log: TxnLog) -> None:
@@ -291,7 +291,7 @@ def test_a_log_that_was_restored_under_a_running_query_is_told(
     assert rows(log) == [0, 3]
 
 
-# --- topics that change while a batch is written ---------------------------------------------------------------------
+# --- topics that change while a batch is written ------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seen", [True, False], ids=["seen", "not seen yet"])
@@ -361,7 +361,7 @@ def test_somebody_else_may_make_the_same_topic_meanwhile(
     assert rows(log) == [1]
 
 
-# --- routes ----------------------------------------------------------------------------------------------------------
+# --- routes -------------------------------------------------------------------------------------------------
 
 
 def test_rows_name_topics_that_exist_unless_others_shall_be_made(

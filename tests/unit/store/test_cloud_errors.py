@@ -12,11 +12,17 @@ PUT = "Error performing PUT http://h/c/a in 3ms - "
 
 
 def _answer(status: str, body: str) -> str:
-    return f"Generic MicrosoftAzure error: {PUT}Server returned non-2xx status code: {status}: {body}\n\nDebug source:\nGeneric {{}}"
+    return (
+        f"Generic MicrosoftAzure error: {PUT}Server returned non-2xx status code: {status}: "
+        f"{body}\n\nDebug source:\nGeneric {{}}"
+    )
 
 
 def _document(code: str, message: str = "said.") -> str:
-    return f'<?xml version="1.0" encoding="utf-8"?><Error><Code>{code}</Code><Message>{message}</Message></Error>'
+    return (
+        f'<?xml version="1.0" '
+        f'encoding="utf-8"?><Error><Code>{code}</Code><Message>{message}</Message></Error>'
+    )
 
 
 def _broken(kind: str, inner: str = "") -> str:
@@ -26,11 +32,15 @@ def _broken(kind: str, inner: str = "") -> str:
     )
 
 
-TOKEN = "Generic GCS error: Error performing token request: Error performing GET http://169.254.169.254/computeMetadata/v1/x in 1ms - "
+TOKEN = (
+    "Generic GCS error: Error performing token request: Error performing GET "
+    "http://169.254.169.254/computeMetadata/v1/x in 1ms - "
+)
 
 
 LOGIN = (
-    "Generic MicrosoftAzure error: Error performing token request: Error performing POST https://login/t/oauth2/v2.0/token in 1ms - "
+    "Generic MicrosoftAzure error: Error performing token request: Error performing POST "
+    "https://login/t/oauth2/v2.0/token in 1ms - "
     "Server returned non-2xx status code: "
 )
 
@@ -132,7 +142,10 @@ LOGIN = (
             False,
         ),
         (
-            "Generic GCS error: GCP credential error: Unable to open service account file from /k: No such file",
+            (
+                "Generic GCS error: GCP credential error: Unable to open service account file from /k: No "
+                "such file"
+            ),
             "credentials-missing",
             True,
             False,

@@ -1,4 +1,6 @@
-"""Local roots in which something else than txnlog's files lies: pipes, sockets, devices, links to anywhere."""
+"""Local roots in which something else than txnlog's files lies: pipes, sockets, devices, links to
+anywhere.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,7 @@ def kind_of(call: Callable[[], object]) -> str:
     return caught.value.kind
 
 
-# --- what is no regular file -----------------------------------------------------------------------------------------
+# --- what is no regular file --------------------------------------------------------------------------------
 
 
 def make_pipe(path: Path) -> None:
@@ -106,7 +108,7 @@ def test_a_device_that_somebody_links_to_is_refused_even_where_links_are_followe
     assert {kind_of(call) for call in reads(store, KEY)} == {"not-a-file"}
 
 
-# --- links -----------------------------------------------------------------------------------------------------------
+# --- links --------------------------------------------------------------------------------------------------
 
 
 def link_object(root: Path, outside: Path) -> None:
@@ -276,7 +278,7 @@ def test_a_file_is_where_a_directory_belongs(root: Path) -> None:
     store.delete("a/file/object")
 
 
-# --- whoever links on purpose ----------------------------------------------------------------------------------------
+# --- whoever links on purpose -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("link", LINKS)
@@ -308,7 +310,7 @@ def test_the_option_of_local_disks_is_true_or_false(tmp_path: Path) -> None:
         open_store("memory://x", storage_options={"follow_symlinks": "true"})
 
 
-# --- interrupts ------------------------------------------------------------------------------------------------------
+# --- interrupts ---------------------------------------------------------------------------------------------
 
 
 class Interruption(BaseException):

@@ -1,4 +1,6 @@
-"""The fault wrapper: each kind does at the store what its name says, and the caller sees what it would see."""
+"""The fault wrapper: each kind does at the store what its name says, and the caller sees what it would
+see.
+"""
 
 from __future__ import annotations
 
@@ -197,7 +199,7 @@ def test_a_put_or_a_delete_with_a_fault(kind: FaultKind, applied: bool) -> None:
     assert (inner.get("b") is None) == applied
 
 
-# -- streamed uploads ----------------------------------------------------------------------------------------------
+# -- streamed uploads ----------------------------------------------------------------------------------------
 
 
 def test_a_stream_that_cannot_be_opened() -> None:
@@ -255,7 +257,7 @@ def test_a_stream_that_fails_when_it_is_closed(kind: FaultKind, visible: bool, e
     assert (inner.get("a") == b"x") == visible
 
 
-# -- plans, counters, gates ------------------------------------------------------------------------------------------
+# -- plans, counters, gates ----------------------------------------------------------------------------------
 
 
 def test_the_plan_sees_operation_key_and_number() -> None:

@@ -90,7 +90,7 @@ def _refused(result: CreateResult) -> StorageError:
     return result.error
 
 
-# -- the order of the system calls ---------------------------------------------------------------------------------
+# -- the order of the system calls ---------------------------------------------------------------------------
 
 
 def test_a_create_syncs_the_file_before_the_link_and_the_directory_after_it(
@@ -191,7 +191,7 @@ def test_store_time_is_the_clocks(tmp_path: Path) -> None:
     assert LocalStore(tmp_path, At()).store_time_ms() == 1234
 
 
-# -- failures before the link: nothing happened ------------------------------------------------------------------
+# -- failures before the link: nothing happened --------------------------------------------------------------
 
 BEFORE = [
     ("create_file", errno.EROFS, "read-only-store", False),
@@ -270,7 +270,7 @@ def test_a_failed_removal_of_the_temporary_name_does_not_matter(
     assert [info.key for info in store.list("a/b/o")] == [KEY]
 
 
-# -- failures from the link on: nobody can know ----------------------------------------------------------------------
+# -- failures from the link on: nobody can know --------------------------------------------------------------
 
 
 def _is_poisoned(store: LocalStore) -> None:
@@ -292,7 +292,9 @@ def _is_poisoned(store: LocalStore) -> None:
 def test_a_failure_after_the_link_is_ambiguous_and_ends_all_writing(
     store: LocalStore, posix: RecordingPosix, tmp_path: Path, call: str
 ) -> None:
-    """The object in doubt stays so: a read would take it from the page cache, a second fsync proves nothing."""
+    """The object in doubt stays so: a read would take it from the page cache, a second fsync proves
+    nothing.
+    """
     posix.fail = {call: errno.EIO}
     result = store.create(KEY, b"x")
     assert result.outcome is CreateOutcome.AMBIGUOUS
@@ -363,7 +365,7 @@ def test_a_file_system_without_directory_sync_is_unsupported(
     assert isinstance(_refused(store.create("new/object", b"x")), UnsupportedStoreError)
 
 
-# -- what lies in the way -----------------------------------------------------------------------------------------
+# -- what lies in the way ------------------------------------------------------------------------------------
 
 
 def test_a_directory_where_an_object_belongs_is_a_clear_error(tmp_path: Path) -> None:

@@ -330,7 +330,7 @@ def test_components_of_a_long_circle_need_no_recursion() -> None:
     assert [len(found) for found in components(graph)] == [count]
 
 
-# --- the command -----------------------------------------------------------------------------------------------------
+# --- the command --------------------------------------------------------------------------------------------
 
 
 def test_the_command_reads_files_and_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,7 @@ from txnlog_testing.checker import (
     TransactionTag,
 )
 
-# --- what is no anomaly ----------------------------------------------------------------------------------------------
+# --- what is no anomaly -------------------------------------------------------------------------------------
 
 
 def _clean(**lines: Callable[[Hand], None]) -> pytest.MarkDecorator:
@@ -177,7 +177,7 @@ def test_what_may_be_is_not_found(make: Callable[[Hand], None]) -> None:
     assert hand.found() == {}
 
 
-# --- other faces of the classes --------------------------------------------------------------------------------------
+# --- other faces of the classes -----------------------------------------------------------------------------
 
 
 def _torn_over_two_final_reads(h: Hand) -> None:

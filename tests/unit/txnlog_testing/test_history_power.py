@@ -52,7 +52,9 @@ def test_every_seeded_anomaly_is_found(block: int) -> None:
 
 
 def test_mutations_are_of_all_classes_but_those_that_need_a_hand() -> None:
-    """What is left is shown by histories made by hand: variants of circles whose order comes from a process."""
+    """What is left is shown by histories made by hand: variants of circles whose order comes from a
+    process.
+    """
     seeded = frozenset[AnomalyClass]().union(*(classes for _, classes in MUTATIONS.values()))
     assert set(AnomalyClass) - seeded == {
         AnomalyClass.G0_PROCESS,

@@ -159,7 +159,7 @@ def test_the_memory_store_survives_an_interrupt_at_every_point() -> None:
         assert [info.key for info in store.list("")] == ["0", "a", "c", "d", "e"]
 
 
-# --- the oracle ------------------------------------------------------------------------------------------------------
+# --- the oracle ---------------------------------------------------------------------------------------------
 
 
 def ledger(fate: Fate, *, is_certain: bool = True) -> Ledger:

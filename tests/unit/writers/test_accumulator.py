@@ -235,7 +235,7 @@ def test_many_small_tables_become_one_piece() -> None:
     assert held.batch(TopicPartition("id", 0)).column("n").num_chunks == 1
 
 
-# --- single records ------------------------------------------------------------------------------------------------------
+# --- single records -----------------------------------------------------------------------------------------
 
 MIXED = pa.schema(
     [
@@ -275,7 +275,7 @@ def test_a_value_of_another_type_is_not_plain(value: Any) -> None:
     assert RowFormat(ARROW).pack({"key": "a", "n": 2**63 - 1}) is not None
 
 
-# --- settings ------------------------------------------------------------------------------------------------------------
+# --- settings -----------------------------------------------------------------------------------------------
 
 
 def test_settings_report_every_problem() -> None:
@@ -291,7 +291,7 @@ def test_settings_report_every_problem() -> None:
     assert settings.is_transactional
 
 
-# --- which call is legal when --------------------------------------------------------------------------------------------
+# --- which call is legal when -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("status", ProducerStatus)

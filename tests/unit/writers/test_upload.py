@@ -228,7 +228,9 @@ def test_a_close_without_an_answer_is_looked_up(kind: FaultKind, there: bool) ->
 
 @pytest.mark.parametrize(("at", "more"), [(6, b""), (5, b"x")])
 def test_another_object_under_the_key_is_not_taken_for_ours(at: int, more: bytes) -> None:
-    """Size and end decide: one of the same size that ends differently, or a longer one, is somebody else's."""
+    """Size and end decide: one of the same size that ends differently, or a longer one, is somebody
+    else's.
+    """
     inner = MemoryStore()
 
     def lost(operation: RequestKind, key: str, nth: int) -> Fault | None:

@@ -143,7 +143,9 @@ def compact_topic(
 
 
 def seal_and_list(committer: Committer, topic_id: str | None = None) -> None:
-    """Seal what can be sealed, of one topic or of all, and list what is sealed: only listed segments are compacted."""
+    """Seal what can be sealed, of one topic or of all, and list what is sealed: only listed segments are
+    compacted.
+    """
     committer.seal(topic_id=topic_id)
     for _ in range(ATTEMPTS):
         seal = committer.read(list_segments(committer.refresh()))
@@ -325,7 +327,8 @@ class _Topic:
         found: Written,
         cleaned: tuple[CleanedPartition, ...] = (),
     ) -> bool:
-        """Put what was written, as of a state, into the place of its sources; return False if one of these is not there any more.
+        """Put what was written, as of a state, into the place of its sources; return False if one of these is
+        not there any more.
 
         The file has the records of all of them. If one was removed or erased meanwhile, no entry may name the
         file: it would keep them.
@@ -365,7 +368,9 @@ class _Topic:
         )
 
     def _is_there(self, state: LogState, source: Source, log_start: int) -> bool:
-        """Return whether the parts of a source are still listed, and none of them was removed since the log start that was known."""
+        """Return whether the parts of a source are still listed, and none of them was removed since the log
+        start that was known.
+        """
         return is_there(self._sidecars, state, source, log_start)
 
 
@@ -399,7 +404,8 @@ def compact_parts(
     sources: Sequence[Source],
     writer: CompactionWriter | None = None,
 ) -> int:
-    """Write some listed parts of a topic anew, whatever their size and age, and return the number of parts that gave way to others.
+    """Write some listed parts of a topic anew, whatever their size and age, and return the number of parts
+    that gave way to others.
 
     Records that were aborted are left out, however young they are.
     """

@@ -175,7 +175,8 @@ class Cleaner:
     def _write(
         self, sources: Sequence[Source], planned: PartitionState, latest: Latest, compared: int
     ) -> bool:
-        """Write sources anew without the records that go; return False if another client has replaced segments of the partition since it was ``planned``.
+        """Write sources anew without the records that go; return False if another client has replaced
+        segments of the partition since it was ``planned``.
 
         An erasure may have removed the latest record of a key: the one before it, which this pass would
         remove, is the latest now. ``compared``: the largest commit entry of all.
@@ -218,7 +219,8 @@ class Cleaner:
 
 
 def dirty_ratios(sidecars: SidecarCache, state: LogState) -> dict[str, float]:
-    """Return, by id of each topic that is compacted by key, the largest fraction of a partition's listed bytes whose keys were not compared with later ones.
+    """Return, by id of each topic that is compacted by key, the largest fraction of a partition's listed
+    bytes whose keys were not compared with later ones.
 
     Requests: those of the segment lists that are not kept.
     """
@@ -275,7 +277,9 @@ def _is_new(source: Source) -> bool:
 
 
 def _ratio(parts: Sequence[SegmentPart], clean_end: int) -> float:
-    """Return the fraction of the bytes of parts that lie from an offset on; of a part that it cuts, by offsets."""
+    """Return the fraction of the bytes of parts that lie from an offset on; of a part that it cuts, by
+    offsets.
+    """
     total = dirty = 0.0
     for part in parts:
         size = int(part.row["size"] - part.row["aborted_size"])

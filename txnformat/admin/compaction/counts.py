@@ -1,4 +1,6 @@
-"""Segments, files, bytes and requests of a compaction, before and after: as it counts them, and as users get them."""
+"""Segments, files, bytes and requests of a compaction, before and after: as it counts them, and as users get
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""How a topic's settings shape its compaction: the size of files, and what stays apart because retention removes whole parts."""
+"""How a topic's settings shape its compaction: the size of files, and what stays apart because retention
+removes whole parts.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ class Ages(NamedTuple):
 
     @classmethod
     def of(cls, settings: Sequence[TopicSetting]) -> Ages:
-        """Return what a topic's retention asks for, and its key compaction, which takes whole parts that are old enough."""
+        """Return what a topic's retention asks for, and its key compaction, which takes whole parts that are
+        old enough.
+        """
         ms = int(value_of(settings, "retention.ms"))
         if ms >= 0 and deletes(settings):
             return cls(max(1, ms // RETENTION_SHARE), value_of(settings, "retention.time") == "record")

@@ -142,7 +142,8 @@ def _check(requested_by: object, key: object) -> None:
     is_said = _is_utf8(requested_by) and str(requested_by).strip() and str(requested_by).isprintable()
     if not is_said or len(str(requested_by).encode()) > REQUESTED_BY_BYTES_MAX:
         raise InvalidInputError(
-            f"requested_by is {repr_of(requested_by, 80)}, not a text of 1 to {REQUESTED_BY_BYTES_MAX} bytes that people can read",
+            f"requested_by is {repr_of(requested_by, 80)}, not a text of 1 to {REQUESTED_BY_BYTES_MAX} "
+            f"bytes that people can read",
             kind="invalid-requested-by",
             hint="say by whom, or for which ticket; the log keeps it",
         )
@@ -153,7 +154,8 @@ def _check(requested_by: object, key: object) -> None:
         or not KEY_CHARS_MIN <= len(str(key)) <= KEY_CHARS_MAX
     ):
         raise InvalidInputError(
-            f"the key of an erasure is a text of {KEY_CHARS_MIN} to {KEY_CHARS_MAX} characters without spaces",
+            f"the key of an erasure is a text of {KEY_CHARS_MIN} to {KEY_CHARS_MAX} characters without "
+            f"spaces",
             kind="invalid-erasure-key",
             hint="give the key that the first call returned, or 32 random hex digits",
         )
@@ -189,16 +191,20 @@ def _there(state: LogState, erasure_id: str) -> ErasureState:
     known = state.erasures.get(erasure_id)
     if known is None:
         raise NotFoundError(
-            f"the state does not keep the erasure any more: it is complete, and {COMPLETE_MAX} others were completed after it, or it was abandoned",
+            f"the state does not keep the erasure any more: it is complete, and {COMPLETE_MAX} others "
+            f"were completed after it, or it was abandoned",
             kind="unknown-erasure",
-            hint="`txnlog history --all` shows its complete_erasure or abandon_erasure; if it was abandoned, erase again with another key",
+            hint="`txnlog history --all` shows its complete_erasure or abandon_erasure; if it was "
+            "abandoned, erase again with another key",
             erasure_id=erasure_id,
         )
     return known
 
 
 def _keeps_some(committer: Committer, sidecars: SidecarCache, state: LogState, matcher: Matcher) -> bool:
-    """Return whether nothing matches, or a committed record that a trim has not removed stays; files may have other rows, which say nothing."""
+    """Return whether nothing matches, or a committed record that a trim has not removed stays; files may have
+    other rows, which say nothing.
+    """
     if not any(one.matching for one in matcher.seen.values()):
         return True
     topic = matcher.topic.name

@@ -1,4 +1,6 @@
-"""The certificate of an erasure: the last look at the store, and the entry that says that nothing was found."""
+"""The certificate of an erasure: the last look at the store, and the entry that says that nothing was
+found.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,8 @@ class _Seen:
 
 
 def certify(committer: Committer) -> list[ErasureStatus]:
-    """Complete the erasures that lack nothing but the last look; return all that were not complete before, and what they lack now.
+    """Complete the erasures that lack nothing but the last look; return all that were not complete before,
+    and what they lack now.
 
     Requests: none when no vacuum has passed an erasure that is not complete; else 3 LIST (2 of unfinished
     uploads), and those of a vacuum's look for what is in use. Raises UnsupportedFeatureError,
@@ -89,7 +92,8 @@ def certify(committer: Committer) -> list[ErasureStatus]:
 
 
 def look(committer: Committer) -> list[ErasureStatus]:
-    """Return all erasures that the state knows, and what each lacks; where that is the last look, what it would find.
+    """Return all erasures that the state knows, and what each lacks; where that is the last look, what it
+    would find.
 
     Nothing is changed.
 
@@ -166,13 +170,16 @@ def _left(one: ErasureState, seen: _Seen) -> list[str]:
         )
     if seen.oldest_entry is not None and seen.oldest_entry <= one.rewritten_entry:
         found.append(
-            f"entries {seen.oldest_entry} to {one.rewritten_entry} (their payloads may hold erased records) still exist: truncations delete them "
-            f"(`txnlog truncate`) when their rows are sealed and all entries below {bundle_first(one.rewritten_entry) + BUNDLE_ENTRIES} are old "
+            f"entries {seen.oldest_entry} to {one.rewritten_entry} (their payloads may hold erased "
+            f"records) still exist: truncations delete them "
+            f"(`txnlog truncate`) when their rows are sealed and all entries below "
+            f"{bundle_first(one.rewritten_entry) + BUNDLE_ENTRIES} are old "
             "enough and have two snapshots behind them"
         )
     if seen.oldest_payloads is not None and seen.oldest_payloads <= one.rewritten_entry:
         found.append(
-            f"payload bundles with entries from {seen.oldest_payloads} on, which repeat payloads, still exist: truncations delete them with "
+            f"payload bundles with entries from {seen.oldest_payloads} on, which repeat payloads, still "
+            f"exist: truncations delete them with "
             "their entries, and vacuums when these are older than the grace"
         )
     if seen.failure:

@@ -1,4 +1,6 @@
-"""The rewriting part of an erasure: parts whose files hold matching rows get others in their place, until none is left."""
+"""The rewriting part of an erasure: parts whose files hold matching rows get others in their place, until
+none is left.
+"""
 
 from __future__ import annotations
 

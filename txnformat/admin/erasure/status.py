@@ -122,19 +122,28 @@ def _missing(state: LogState, known: ErasureState, left: tuple[str, ...]) -> lis
     if known.rewritten_entry < 0:
         return [_rewriting(state, known)]
     if state.vacuum_floor < known.needed_floor:
-        what = f"a vacuum that deletes what was written before entry {known.needed_floor} (the last one: before entry {state.vacuum_floor})"
+        what = (
+            f"a vacuum that deletes what was written before entry {known.needed_floor} (the last one: "
+            f"before entry {state.vacuum_floor})"
+        )
         return [
             f"{what}: `txnlog vacuum` or `txnlog maintain all`, once these entries are older than its grace"
         ]
     return list(left) or [
-        "a check that vacuums have deleted all old objects: `txnlog maintain erasures` or `txnlog maintain all`"
+        (
+            "a check that vacuums have deleted all old objects: `txnlog maintain erasures` or `txnlog "
+            "maintain all`"
+        )
     ]
 
 
 def _rewriting(state: LogState, known: ErasureState) -> str:
     names = begun_by(state, known.entry)
     if known.ends_entry < 0 and names:
-        return f"{_shown(names)} had begun before the request and {_is(names)} undecided: end {_them(names)}, then call again with the same condition and key"
+        return (
+            f"{_shown(names)} had begun before the request and {_is(names)} undecided: end "
+            f"{_them(names)}, then call again with the same condition and key"
+        )
     holders = sorted(
         name
         for name in state.undecided
@@ -152,7 +161,11 @@ def _rewriting(state: LogState, known: ErasureState) -> str:
         and state.partition(TopicPartition(known.topic_id, one.partition)).last_stable_offset < one.end_offset
     ]
     if behind and holders:
-        return f"{_shown(holders)} {_is(holders)} undecided, and {'have' if len(holders) > 1 else 'has'} records that the erasure covers: end {_them(holders)}, then call again with the same condition and key"
+        return (
+            f"{_shown(holders)} {_is(holders)} undecided, and {'have' if len(holders) > 1 else 'has'} "
+            f"records that the erasure covers: end {_them(holders)}, then call again with the same "
+            f"condition and key"
+        )
     return "files are to be rewritten: call again with the same condition and key"
 
 

@@ -116,7 +116,8 @@ def publish(
 
 
 def publish_by_settings(committer: Committer, sidecars: SidecarCache, known: KnownTables) -> Maintained:
-    """Publish all topics whose settings say so; a table that another program has changed, or that is damaged, is left out.
+    """Publish all topics whose settings say so; a table that another program has changed, or that is damaged,
+    is left out.
 
     Formats that show all records are published at one entry, and the one that shows compacted files at an
     entry of its own.
@@ -252,7 +253,9 @@ class _Publication:
         return [self._publish(one, tables, shown, entry, now_ms, state, held) for one in chosen]
 
     def _spill_embedded(self, topic_ids: Sequence[str]) -> None:
-        """Let embedded records that an open transaction holds back become files, too: else it would hold back all tables."""
+        """Let embedded records that an open transaction holds back become files, too: else it would hold back
+        all tables.
+        """
         for topic_id in set(topic_ids).intersection(topics_embedded(self._committer.state)):
             try:
                 self._committer.spill(topic_id)
@@ -295,7 +298,9 @@ class _Publication:
     # The files.
 
     def _settled(self, topic_ids: Sequence[str]) -> tuple[int, list[ShownTopic], tuple[HeldBack, ...]]:
-        """Return the last entry that can be shown, what shows it, and what holds later ones back; what can be written anew for it, was."""
+        """Return the last entry that can be shown, what shows it, and what holds later ones back; what can be
+        written anew for it, was.
+        """
         cut: int | None = None
         held: list[HeldBack] = []
         shown: list[ShownTopic] = []
@@ -318,7 +323,9 @@ class _Publication:
         return state.entry if cut is None else cut, shown, tuple(held)
 
     def _write_anew(self, name: str, sources: Sequence[Source], *, together: bool) -> None:
-        """Write parts anew; ``together``: into as few files as they fit in, else into one for each source, so that no file mixes what an older entry shows with newer records."""
+        """Write parts anew; ``together``: into as few files as they fit in, else into one for each source, so
+        that no file mixes what an older entry shows with newer records.
+        """
         for group in [sources] if together else [[one] for one in sources]:
             if group:
                 self._compacted += compact_parts(self._committer, self._sidecars, name, group)
@@ -332,7 +339,8 @@ class _Publication:
         *,
         all_problems: bool,
     ) -> tuple[int | None, list[ShownTopic]]:
-        """Return the last entry at which no file has a problem that nothing can mend now, and what shows it; None: the newest entry.
+        """Return the last entry at which no file has a problem that nothing can mend now, and what shows it;
+        None: the newest entry.
 
         ``cut``: the entry to begin with; None: the newest. ``held``: gets the files because of which the
         entry is lowered first. ``all_problems``: lower it because of every problem.
@@ -392,7 +400,9 @@ def _chosen(view: View, state: LogState, names: Sequence[str] | None) -> _Chosen
 def _sources(
     sidecars: SidecarCache, state: LogState, parts: Sequence[PartOf], *, together: bool
 ) -> Iterator[Source]:
-    """Yield the parts as they are listed in a state; ``together``: those as one that follow each other in one list."""
+    """Yield the parts as they are listed in a state; ``together``: those as one that follow each other in one
+    list.
+    """
     for key, some in groupby(parts, lambda one: one.key):
         starts = {one.part.range.start for one in some}
         for listed in sidecars.live_lists(state, key):

@@ -1,4 +1,6 @@
-"""Topics as Delta tables, in the topics' own directories or those of their files: :class:`~txnformat.admin.publishing.formats.View` for Delta."""
+"""Topics as Delta tables, in the topics' own directories or those of their files:
+:class:`~txnformat.admin.publishing.formats.View` for Delta.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ logger = logging.getLogger("txnlog")
 
 
 class DeltaView:
-    """Delta tables, for one publication: in the topics' own directories, or with offsets, in the directories of their files."""
+    """Delta tables, for one publication: in the topics' own directories, or with offsets, in the directories
+    of their files.
+    """
 
     def __init__(
         self, committer: Committer, known: KnownTables, *, rebuild: bool, with_offsets: bool

@@ -1,4 +1,5 @@
-"""The differences between the formats of views: the check of a topic, the look at its table, and the next version of it.
+"""The differences between the formats of views: the check of a topic, the look at its table, and the next
+version of it.
 
 ``delta`` and ``iceberg`` beside this have both.
 """
@@ -47,7 +48,9 @@ class View(Protocol):
     """It shows compacted files only, up to the last entry below which all files are compacted."""
 
     def check(self, topic: TopicState) -> None:
-        """Raise InvalidInputError if the format has no such table: kinds ``unsupported-view-schema``, ``wrong-view-scheme``."""
+        """Raise InvalidInputError if the format has no such table: kinds ``unsupported-view-schema``,
+        ``wrong-view-scheme``.
+        """
         ...
 
     def follow(self, topic: TopicState) -> TableOf:
@@ -91,7 +94,9 @@ def published_topic(
 
 
 def require_pyiceberg() -> None:
-    """Raise InvalidInputError of kind ``no-pyiceberg`` if the package that Iceberg's tables need is not installed."""
+    """Raise InvalidInputError of kind ``no-pyiceberg`` if the package that Iceberg's tables need is not
+    installed.
+    """
     try:
         import pyiceberg.manifest  # noqa: F401
     except ModuleNotFoundError as error:

@@ -1,4 +1,6 @@
-"""Published views hold objects back from a vacuum: files of their tables, also of older versions for a time, and the versions themselves."""
+"""Published views hold objects back from a vacuum: files of their tables, also of older versions for a time,
+and the versions themselves.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,8 @@ class ListedViews:
 def published(
     committer: Committer, state: LogState, listed: ListedViews, now_ms: int, hold: Callable[[str], object]
 ) -> Published:
-    """Return what views hold back at a time of the store; ``hold`` is called with the key of each file that a table has, or had within its hold time.
+    """Return what views hold back at a time of the store; ``hold`` is called with the key of each file that a
+    table has, or had within its hold time.
 
     While a topic has an erasure that is not complete, older versions of its table hold nothing back.
     Requests: for each topic with a Delta table 1 LIST, and 1 GET for its newest checkpoint and each version
@@ -91,7 +94,10 @@ def published(
                 note = look(committer, topic, before_ms, hold)
             except (ConflictError, CorruptDataError, InvalidInputError) as error:
                 found.directories.add(directory)
-                note = f"the published table of {topic.name} cannot be read, so all files of the topic stay: {error}"
+                note = (
+                    f"the published table of {topic.name} cannot be read, so all files of the topic "
+                    f"stay: {error}"
+                )
             found.notes += [note] if note else []
     if listed.newest_manifests:
         hold_ms = max(holds) or int(SETTINGS["publish.hold.ms"].default)

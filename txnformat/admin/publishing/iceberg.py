@@ -1,4 +1,5 @@
-"""Topics as Iceberg tables, in a directory of their own below the topic's: :class:`~txnformat.admin.publishing.formats.View` for Iceberg.
+"""Topics as Iceberg tables, in a directory of their own below the topic's:
+:class:`~txnformat.admin.publishing.formats.View` for Iceberg.
 
 It needs pyiceberg.
 """

@@ -6,7 +6,7 @@ changes nothing, and an older run is fenced.
 
 * ``state``: the newest version, and its runs. Start reading here.
 * ``decide``: whether a write was done before, and whether its version may follow; ``fold``: the version is
-  the newest.
+  the newest; ``invariants``: the second opinion.
 
 The operation is declared in :mod:`txnformat.core.operations`.
 

@@ -31,7 +31,8 @@ def find_version(state: LogState, app: AppRef) -> int | None:
         raise StaleAppVersionError(
             "another instance of the application has taken over from this one",
             kind="stale-instance",
-            hint="stop this instance: two instances with one application id write from one position, such as a "
+            hint="stop this instance: two instances with one application id write from one position, such "
+            "as a "
             "checkpoint and its copy",
             app_id=app.app_id,
             version=app.version,
@@ -47,7 +48,8 @@ def find_version(state: LogState, app: AppRef) -> int | None:
         raise StaleAppVersionError(
             "the log lacks earlier versions of this application",
             kind="missing-versions",
-            hint="they may be in another log, or this log was recreated or restored; the log lacks their records",
+            hint="they may be in another log, or this log was recreated or restored; the log lacks their "
+            "records",
             app_id=app.app_id,
             expected=expected,
             got=app.version,
@@ -56,13 +58,16 @@ def find_version(state: LogState, app: AppRef) -> int | None:
 
 
 def check_grows(state: LogState, apps: Iterable[AppRef]) -> None:
-    """Raise StaleAppVersionError unless each version is above the newest one in the log; InvalidInputError if no reader could decode one."""
+    """Raise StaleAppVersionError unless each version is above the newest one in the log; InvalidInputError if
+    no reader could decode one.
+    """
     for app in apps:
         _check(app)
         known = state.app_versions.get(app.key)
         if known is not None and known.version >= app.version:
             raise StaleAppVersionError(
-                f"the log holds {'this' if known.version == app.version else 'a later'} version of the application",
+                f"the log holds {'this' if known.version == app.version else 'a later'} version of the "
+                f"application",
                 hint=_NEW_HISTORY,
                 app_id=app.app_id,
                 version=app.version,
@@ -71,7 +76,9 @@ def check_grows(state: LogState, apps: Iterable[AppRef]) -> None:
 
 
 def check_not_gone(state: LogState, apps: Iterable[AppRef], names: Iterable[str]) -> None:
-    """Raise NotFoundError of kind ``topic-gone`` if an application has written to a topic that was deleted, and now writes to one of its name."""
+    """Raise NotFoundError of kind ``topic-gone`` if an application has written to a topic that was deleted,
+    and now writes to one of its name.
+    """
     for app in apps:
         known = state.app_versions.get(app.key)
         gone = sorted(set(known.gone).intersection(names)) if known is not None and known.gone else ()
@@ -79,7 +86,8 @@ def check_not_gone(state: LogState, apps: Iterable[AppRef], names: Iterable[str]
             raise NotFoundError(
                 "a topic that the application has written to was deleted",
                 kind="topic-gone",
-                hint="nothing was written; to write to a new topic of this name, use a new application id, or a new checkpoint of a stream",
+                hint="nothing was written; to write to a new topic of this name, use a new application "
+                "id, or a new checkpoint of a stream",
                 app_id=app.app_id,
                 version=app.version,
                 topic=gone[0],

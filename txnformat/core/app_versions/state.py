@@ -62,7 +62,9 @@ class VersionAt(NamedTuple):
     def followed_by(
         self, version: int, entry: int, instance: str | None, topics: tuple[str, ...] = ()
     ) -> VersionAt:
-        """Return what is known once ``entry`` holds a version of ``instance`` that was written to ``topics``."""
+        """Return what is known once ``entry`` holds a version of ``instance`` that was written to
+        ``topics``.
+        """
         instances = self.instances
         if instance is not None and instances[:1] != (instance,):
             instances = (instance, *instances)[:INSTANCES_MAX]

@@ -1,4 +1,5 @@
-"""Checking what users ask for in a consumer group's name, before any of it is decided: an entry must be readable.
+"""Checking what users ask for in a consumer group's name, before any of it is decided: an entry must be
+readable.
 
 Pure.
 """
@@ -22,7 +23,9 @@ SESSION_TIMEOUT_MS_MAX = 30 * 60_000
 
 
 def check_generation(name: str, group: GroupState, generation: int | None) -> None:
-    """Raise ConflictError (``member-fenced``) if a generation is not that of the group's member; None is any."""
+    """Raise ConflictError (``member-fenced``) if a generation is not that of the group's member; None
+    is any.
+    """
     if generation is None or (generation == group.generation and group.member is not None):
         return
     raise ConflictError(
@@ -46,14 +49,17 @@ def check_member(group: str, member: str) -> None:
 
 
 def check_group_offsets(wanted: Sequence[GroupOffsets]) -> None:
-    """Raise InvalidInputError about every name (``invalid-group-name``), offset, position and text (``invalid-offset-commit``) that no log can hold."""
+    """Raise InvalidInputError about every name (``invalid-group-name``), offset, position and text
+    (``invalid-offset-commit``) that no log can hold.
+    """
     problems: list[str] = []
     for one in wanted:
         keys.check_reader_name(one.group, "group")
         # True and 1.0 are equal to generation 1, and no reader could decode the entry that has them.
         if one.generation is not None and type(one.generation) is not int:
             problems.append(
-                f"generation {repr_of(one.generation, 80)} of group {repr_of(one.group)} is not a whole number"
+                f"generation {repr_of(one.generation, 80)} of group {repr_of(one.group)} is not a whole "
+                f"number"
             )
         if not one.offsets and not one.positions:
             problems.append(f"nothing is committed for group {repr_of(one.group)}")
@@ -78,7 +84,8 @@ def _offset_problems(commit: OffsetCommit) -> list[str]:
     problems = []
     if type(commit.offset) is not int or commit.offset < 0:
         problems.append(
-            f"offset {repr_of(commit.offset, 80)} of partition {repr_of(commit.partition, 80)} is not 0 or more"
+            f"offset {repr_of(commit.offset, 80)} of partition {repr_of(commit.partition, 80)} is not 0 "
+            f"or more"
         )
     if type(commit.partition) is not int or commit.partition < 0:
         problems.append(f"{repr_of(commit.partition, 80)} is not a partition number")

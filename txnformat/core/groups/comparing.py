@@ -1,4 +1,5 @@
-"""Whether a group's position may be committed beside what is in force and what is pending: decision and fold ask the same rule.
+"""Whether a group's position may be committed beside what is in force and what is pending: decision and fold
+ask the same rule.
 
 Pure.
 """

@@ -56,7 +56,8 @@ def join_group(state: LogState, action: JoinAsMember) -> JoinGroup:
     """Return the operation that makes a consumer the one member of a group, and fences the member before."""
     if not 1 <= action.session_timeout_ms <= SESSION_TIMEOUT_MS_MAX:
         raise InvalidInputError(
-            f"session_timeout_ms is {repr_of(action.session_timeout_ms)}, not 1 to {SESSION_TIMEOUT_MS_MAX} ms",
+            f"session_timeout_ms is {repr_of(action.session_timeout_ms)}, not 1 to "
+            f"{SESSION_TIMEOUT_MS_MAX} ms",
             kind="invalid-session-timeout",
         )
     check_member(action.group, action.member)
@@ -194,7 +195,8 @@ def _check_idle(name: str, group: GroupState, store_time_ms: int, *, force: bool
     raise ConflictError(
         "the group has a live member",
         kind="group-active",
-        hint="stop it first, or use force (--force); it counts as live until its session timeout after its last "
+        hint="stop it first, or use force (--force); it counts as live until its session timeout after "
+        "its last "
         "commit is over",
         group=name,
         member=group.member.name,

@@ -117,7 +117,8 @@ def _check_commit(
     if conflict is not None:
         corrupt(
             at,
-            "a position is committed though another is in force than was expected, or a transaction has it pending",
+            "a position is committed though another is in force than was expected, or a transaction has "
+            "it pending",
             group=op.group,
             key=commit.key,
             conflict=conflict.kind,
@@ -134,7 +135,9 @@ def _broken(
     found: dict[GroupKey, OffsetCommit | PositionCommit],
     at: At,
 ) -> tuple[LogState, GroupState]:
-    """Return state and group after commits that did not compare: transactions that had compared can only abort."""
+    """Return state and group after commits that did not compare: transactions that had compared can only
+    abort.
+    """
     changed: dict[str, Mapping[GroupKey, PendingPosition]] = {}
     index = pending_index(group, name, at)
     for transactional_id in broken:

@@ -86,7 +86,8 @@ def check_groups(state: LogState) -> list[str]:
         pending = {name for name, group in state.groups.items() if transactional_id in group.pending}
         if pending != known.groups:
             problems.append(
-                f"I18 id {transactional_id}: it has positions pending of {sorted(pending)}, and names {sorted(known.groups)}"
+                f"I18 id {transactional_id}: it has positions pending of {sorted(pending)}, and names "
+                f"{sorted(known.groups)}"
             )
         if known.abort_only and known.status is not TransactionStatus.ONGOING:
             problems.append(f"I18 id {transactional_id}: it is {known.status}, and can only be aborted")

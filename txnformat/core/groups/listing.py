@@ -116,8 +116,8 @@ class GroupPosition:
     log_end: int
     """Offset of the next record: where read_uncommitted ends (exclusive)."""
     lag: int | None
-    """Records from the current offset to the last stable offset that read_committed shows: neither markers nor aborted
-    ones. None without a current offset."""
+    """Records from the current offset to the last stable offset that read_committed shows: neither markers
+    nor aborted ones. None without a current offset."""
     pending: tuple[PendingCommit, ...]
     """The pending commits, by transactional id."""
     metadata: str

@@ -1,4 +1,5 @@
-"""Targets of a reset of a group's positions: the forms a caller may ask for, and their meaning for each partition.
+"""Targets of a reset of a group's positions: the forms a caller may ask for, and their meaning for each
+partition.
 
 Pure.
 
@@ -76,7 +77,8 @@ class PartitionReset:
 _SHIFT = re.compile(r"shift:([+-]?[0-9]{1,18})")
 _NOW = datetime.timedelta(0)
 _HINT = (
-    '"earliest", "latest", "current", an offset, "shift:+n" or "shift:-n", a datetime, a timedelta (this long before now), or a '
+    '"earliest", "latest", "current", an offset, "shift:+n" or "shift:-n", a datetime, a timedelta (this '
+    "long before now), or a "
     "mapping of partition to offset; without a topic one of (topic, partition) to offset"
 )
 
@@ -160,7 +162,8 @@ def reset_keys(
     if not names:
         raise _invalid(
             "there is no position to set",
-            "name the topic whose positions to set; for topics of other logs use a consumer with offsets_log: seek, "
+            "name the topic whose positions to set; for topics of other logs use a consumer with "
+            "offsets_log: seek, "
             "then commit",
         )
     keys = {named_partition(state, *one) for one in names}
@@ -178,7 +181,8 @@ def plan_resets(
     target: Target,
     at_time: Callable[[TopicPartition], int],
 ) -> list[PartitionReset]:
-    """Return what each position would be set to; ``at_time`` gives the offset of a partition that a target which is a time means.
+    """Return what each position would be set to; ``at_time`` gives the offset of a partition that a target
+    which is a time means.
 
     Raises InvalidInputError of kind ``no-position`` when one without a position is to be shifted.
     """

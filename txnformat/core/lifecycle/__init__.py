@@ -1,4 +1,5 @@
-"""The end of records, topics and files: trims, deleted topics, compacted segments, the vacuum's mark, and ids that were idle for long.
+"""The end of records, topics and files: trims, deleted topics, compacted segments, the vacuum's mark, and ids
+that were idle for long.
 
 Pure.
 

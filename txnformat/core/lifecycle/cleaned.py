@@ -1,4 +1,5 @@
-"""Folding key compaction: how far a partition was compared, which versions are no longer whole, and since when tombstones may go.
+"""Folding key compaction: how far a partition was compared, which versions are no longer whole, and since
+when tombstones may go.
 
 Pure.
 """

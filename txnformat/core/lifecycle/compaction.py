@@ -32,7 +32,9 @@ the end of a list."""
 
 
 def groups_of(parts: Sequence[SegmentPart], target_bytes: int) -> list[Sequence[SegmentPart]]:
-    """Return the parts that are to be written together, of parts of one partition that follow each other in a list."""
+    """Return the parts that are to be written together, of parts of one partition that follow each other in a
+    list.
+    """
     groups: list[Sequence[SegmentPart]] = []
     open_: list[SegmentPart] = []
     size = 0
@@ -73,7 +75,9 @@ def _size(part: SegmentPart) -> int:
 
 
 def replace_segments(state: LogState, action: ReplaceSegments) -> Replace:
-    """Return the operation, if segments, log starts and segment lists are still those that the caller has compacted."""
+    """Return the operation, if segments, log starts and segment lists are still those that the caller has
+    compacted.
+    """
     op = action.replace
     topic = state.topic_of(op.topic_id, "a compaction")
     check_removal(state)
@@ -91,7 +95,8 @@ def replace_segments(state: LogState, action: ReplaceSegments) -> Replace:
         known = state.partition(TopicPartition(op.topic_id, cleaned.partition))
         if known.cleaned_end > cleaned.cleaned_end or not keeps_latest(topic.settings):
             raise _superseded(
-                "another client has compacted the keys of the partition, or the topic keeps all records of a key by now",
+                "another client has compacted the keys of the partition, or the topic keeps all records "
+                "of a key by now",
                 partition=cleaned.partition,
                 expected=cleaned.cleaned_end,
                 got=known.cleaned_end,

@@ -15,7 +15,8 @@ __all__ = ["delete_topic"]
 
 
 def delete_topic(state: LogState, action: RemoveTopic) -> tuple[EndTxn | DeleteTopic, ...] | Done:
-    """Return the operations that delete a topic, after the ends of the open transactions that touch it; Done when it was deleted before.
+    """Return the operations that delete a topic, after the ends of the open transactions that touch it; Done
+    when it was deleted before.
 
     Raises ConflictError (``topic-in-use``: open transactions touch it, and force is not set), NotFoundError
     (``topic-gone``), InvalidTransactionStateError (``transaction-prepared``: the action does not name a
@@ -32,7 +33,8 @@ def delete_topic(state: LogState, action: RemoveTopic) -> tuple[EndTxn | DeleteT
         raise InvalidTransactionStateError(
             "prepared transactions touch the topic: their coordinator decides their outcome",
             kind="transaction-prepared",
-            hint="commit or abort them first; or name each of them in force (--prepared), which discards their records in the topic",
+            hint="commit or abort them first; or name each of them in force (--prepared), which discards "
+            "their records in the topic",
             topic=topic.name,
             transactional_ids=prepared[:NAMES_SHOWN_MAX],
         )

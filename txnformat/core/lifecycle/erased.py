@@ -102,13 +102,16 @@ def _ends(values: Iterable[tuple[int, int]]) -> tuple[PartitionEnd, ...]:
 def apply_erased(
     state: LogState, topic_id: str, op: Erased, replaced: set[int], at: At
 ) -> tuple[LogState, dict[int, int]]:
-    """Return the state after a ``replace`` that is part of an erasure, and the commit entries of its partitions."""
+    """Return the state after a ``replace`` that is part of an erasure, and the commit entries of its
+    partitions.
+    """
     known = _open(state, op.erasure_id, at)
     numbers = [part.partition for part in op.partitions]
     if known.topic_id != topic_id or sorted({*numbers} & replaced) != numbers:
         corrupt(
             at,
-            "an erasure is of another topic, or its partitions do not ascend, or none of their ranges is replaced",
+            "an erasure is of another topic, or its partitions do not ascend, or none of their ranges is "
+            "replaced",
             topic_id=topic_id,
             got=numbers,
         )
@@ -170,7 +173,9 @@ def apply_abandon_erasure(state: LogState, op: AbandonErasure, at: At) -> LogSta
 
 
 def erasures_without_topic(state: LogState, topic_id: str, at: At) -> Mapping[str, ErasureState]:
-    """Return the erasures after a topic was deleted: nothing of it is live, so its files only have to be deleted."""
+    """Return the erasures after a topic was deleted: nothing of it is live, so its files only have to be
+    deleted.
+    """
     touched = [
         known for known in state.erasures.values() if known.topic_id == topic_id and known.rewritten_entry < 0
     ]

@@ -21,7 +21,8 @@ __all__ = ["abandon_erasure", "advance_erasure", "check_open", "complete_erasure
 
 
 def request_erasure(state: LogState, action: RequestErasure) -> RequestErasure | Done:
-    """Return the operation that begins an erasure; Done when it, or another one of the topic with the same hash of the condition, has begun.
+    """Return the operation that begins an erasure; Done when it, or another one of the topic with the same
+    hash of the condition, has begun.
 
     Raises ConflictError (``too-many-erasures``), NotFoundError (``topic-gone``), UnsupportedFeatureError
     (``upgrade-required``).
@@ -40,7 +41,8 @@ def request_erasure(state: LogState, action: RequestErasure) -> RequestErasure |
         raise ConflictError(
             "the log has too many erasures that are not complete",
             kind="too-many-erasures",
-            hint="call the open ones again (txnlog erase --status lists them), abandon those whose key is lost (--abandon), run maintenance, or put several conditions into one",
+            hint="call the open ones again (txnlog erase --status lists them), abandon those whose key is "
+            "lost (--abandon), run maintenance, or put several conditions into one",
             open=len(opened),
             rewriting=rewriting,
         )

@@ -1,4 +1,5 @@
-"""Features of a log: the decision to add some, settings of the whole log, and the errors about those that it lacks.
+"""Features of a log: the decision to add some, settings of the whole log, and the errors about those that it
+lacks.
 
 Pure.
 """
@@ -83,6 +84,8 @@ def check_maintenance(state: LogState) -> None:
 
 
 def check_removal(state: LogState) -> None:
-    """Raise UnsupportedFeatureError unless the log allows that records and objects are removed or replaced, and this version knows all that its maintenance needs."""
+    """Raise UnsupportedFeatureError unless the log allows that records and objects are removed or replaced,
+    and this version knows all that its maintenance needs.
+    """
     check_lifecycle(state)
     check_maintenance(state)

@@ -1,4 +1,5 @@
-"""Folding what a log forgets or writes anew: idle ids leave the state, log starts move, compacted segments replace others; features.
+"""Folding what a log forgets or writes anew: idle ids leave the state, log starts move, compacted segments
+replace others; features.
 
 Pure.
 """

@@ -1,4 +1,5 @@
-"""The decision about a removal by force: undecided transactions that stand in its way are ended, prepared ones by name only.
+"""The decision about a removal by force: undecided transactions that stand in its way are ended, prepared
+ones by name only.
 
 Pure.
 """
@@ -68,7 +69,8 @@ def free_partitions(state: LogState, action: FreePartitions) -> tuple[EndTxn | G
 
 
 def check_uncut(state: LogState, ends: Mapping[TopicPartition, int]) -> None:
-    """Raise OffsetOutOfRangeError about an offset (exclusive) inside of a spill that cannot be sealed after the ends: a transaction that stays begins in it, too.
+    """Raise OffsetOutOfRangeError about an offset (exclusive) inside of a spill that cannot be sealed after
+    the ends: a transaction that stays begins in it, too.
 
     A seal takes a spill whole. So the ends would be for nothing: no record could be removed.
     """
@@ -80,8 +82,10 @@ def check_uncut(state: LogState, ends: Mapping[TopicPartition, int]) -> None:
         for spill in partition.spills:
             if spill.start_offset < offset <= stays < spill.end_offset:
                 raise OffsetOutOfRangeError(
-                    "what lies below the offset was spilled together with records of an open transaction that begins there or above",
-                    hint=f"use an offset up to {spill.start_offset}; or one above {stays}, where that transaction begins: force ends it, too",
+                    "what lies below the offset was spilled together with records of an open transaction "
+                    "that begins there or above",
+                    hint=f"use an offset up to {spill.start_offset}; or one above {stays}, where that "
+                    f"transaction begins: force ends it, too",
                     topic=state.topics[key.topic_id].name,
                     partition=key.partition,
                     got=offset,
@@ -90,7 +94,9 @@ def check_uncut(state: LogState, ends: Mapping[TopicPartition, int]) -> None:
 
 
 def aborted_by_operator(state: LogState, names: list[str]) -> tuple[list[EndTxn], Counter[TopicPartition]]:
-    """Return the ends of open transactions, as an operator aborts them, and the number of their markers by partition; a marker follows those of the ends before."""
+    """Return the ends of open transactions, as an operator aborts them, and the number of their markers by
+    partition; a marker follows those of the ends before.
+    """
     ends: list[EndTxn] = []
     before: Counter[TopicPartition] = Counter()
     for name in names:

@@ -1,4 +1,5 @@
-"""Ids, applications and groups that the log may forget because they were idle for long, and the decision about them.
+"""Ids, applications and groups that the log may forget because they were idle for long, and the decision
+about them.
 
 Pure.
 
@@ -100,7 +101,9 @@ def _idle(state: LogState, wanted: ExpireIdle) -> Expire | None:
 
 
 def expire(state: LogState, action: ExpireIdle) -> Expire:
-    """Return the operation that forgets what of the intent's names was not used since; raise ConflictError if all was."""
+    """Return the operation that forgets what of the intent's names was not used since; raise ConflictError if
+    all was.
+    """
     found = _idle(state, action)
     if found is None:
         raise ConflictError(

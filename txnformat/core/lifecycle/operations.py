@@ -46,7 +46,9 @@ __all__ = [
 
 
 class TrimmedPartition(Struct, frozen=True, gc=False):
-    """A partition whose log start moves, and the segments that lie below the new log start and did not lie below the old one."""
+    """A partition whose log start moves, and the segments that lie below the new log start and did not lie
+    below the old one.
+    """
 
     partition: PartitionNumber
     log_start: Positive
@@ -73,7 +75,9 @@ class Trim(Struct, frozen=True, tag_field="operation", tag="trim"):
 
 
 class VacuumMark(Struct, frozen=True, tag_field="operation", tag="vacuum_mark"):
-    """From here on no operation names an object that was born below the floor, so what nothing names there is garbage for good."""
+    """From here on no operation names an object that was born below the floor, so what nothing names there is
+    garbage for good.
+    """
 
     floor: Positive
     """Number of an entry; objects born in it or later may still be named."""
@@ -94,7 +98,9 @@ class DeleteTopic(Struct, frozen=True, tag_field="operation", tag="delete_topic"
 
 
 class CompactedRange(Struct, frozen=True, gc=False):
-    """Offsets [start_offset, end_offset) of a partition: whole parts of listed segments, in whose place a compacted segment comes."""
+    """Offsets [start_offset, end_offset) of a partition: whole parts of listed segments, in whose place a
+    compacted segment comes.
+    """
 
     partition: PartitionNumber
     start_offset: Count
@@ -117,7 +123,9 @@ class CompactedRange(Struct, frozen=True, gc=False):
 
 
 class CompactedSegment(Struct, frozen=True):
-    """A segment whose records were written together, and its partitions in the order in which its .runs holds them."""
+    """A segment whose records were written together, and its partitions in the order in which its .runs holds
+    them.
+    """
 
     index: ObjectRecord
     """The .runs."""
@@ -136,7 +144,9 @@ class ReplacedList(Struct, frozen=True, gc=False):
 
 
 class CleanedPartition(Struct, frozen=True, gc=False):
-    """A partition in which a ``replace`` keeps only the latest record of each key: some records of its ranges are gone."""
+    """A partition in which a ``replace`` keeps only the latest record of each key: some records of its ranges
+    are gone.
+    """
 
     partition: PartitionNumber
     cleaned_end: Count
@@ -149,7 +159,9 @@ class CleanedPartition(Struct, frozen=True, gc=False):
 
 
 class ErasedPartition(Struct, frozen=True, gc=False):
-    """A partition in which a ``replace`` leaves out records that are to be erased, or rewrites a file that holds some for another partition."""
+    """A partition in which a ``replace`` leaves out records that are to be erased, or rewrites a file that
+    holds some for another partition.
+    """
 
     partition: PartitionNumber
     commit_entry: OrMinusOne
@@ -171,7 +183,9 @@ class Erased(Struct, frozen=True):
 
 
 class Replace(Struct, frozen=True, tag_field="operation", tag="replace"):
-    """Listed segments of a topic are replaced by compacted ones: what committed readers see stays the same, but in ``cleaned`` partitions."""
+    """Listed segments of a topic are replaced by compacted ones: what committed readers see stays the same,
+    but in ``cleaned`` partitions.
+    """
 
     topic_id: Uuid
     segments: Annotated[tuple[CompactedSegment, ...], Meta(min_length=1, description="at least one segment")]
@@ -218,7 +232,9 @@ class RequestErasure(Struct, frozen=True, tag_field="operation", tag="request_er
 
 
 class AdvanceErasure(Struct, frozen=True, tag_field="operation", tag="advance_erasure"):
-    """How far an erasure has come: below these offsets no live segment names a file with records that are to be erased."""
+    """How far an erasure has come: below these offsets no live segment names a file with records that are to
+    be erased.
+    """
 
     erasure_id: Uuid
     partitions: tuple[PartitionEnd, ...] = ()
@@ -247,7 +263,9 @@ class CompleteErasure(Struct, frozen=True, tag_field="operation", tag="complete_
 
 
 class AbandonErasure(Struct, frozen=True, tag_field="operation", tag="abandon_erasure"):
-    """An erasure that is not complete leaves the state without a certificate: the key is lost, say, so no call can go on with it."""
+    """An erasure that is not complete leaves the state without a certificate: the key is lost, say, so no
+    call can go on with it.
+    """
 
     erasure_id: Uuid
     requested_by: Text

@@ -9,7 +9,8 @@ __all__ = ["unread_from"]
 
 
 def unread_from(state: LogState, key: TopicPartition) -> int | None:
-    """Return the first offset that a group with a position in the partition, or a subscription of its topic, has not read; None: no reader is known.
+    """Return the first offset that a group with a position in the partition, or a subscription of its topic,
+    has not read; None: no reader is known.
 
     O(groups + subscriptions).
     """

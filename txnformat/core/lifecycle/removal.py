@@ -23,7 +23,9 @@ under its name begins anew."""
 
 
 def apply_delete_topic(state: LogState, op: DeleteTopic, at: At) -> LogState:
-    """Return the state without a topic, but for the files and tables that only it needed: they go with the entry's end."""
+    """Return the state without a topic, but for the files and tables that only it needed: they go with the
+    entry's end.
+    """
     topic = state.topics.get(op.topic_id)
     if topic is None or LIFECYCLE not in state.features.reader:
         corrupt(
@@ -39,7 +41,8 @@ def apply_delete_topic(state: LogState, op: DeleteTopic, at: At) -> LogState:
     if opened or op.prepared != tuple(names):
         corrupt(
             at,
-            "a topic is deleted that open transactions touch, or prepared ones that the operation does not name",
+            "a topic is deleted that open transactions touch, or prepared ones that the operation does "
+            "not name",
             topic=topic.name,
             expected=names,
             got=op.prepared,

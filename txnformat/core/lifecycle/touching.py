@@ -15,7 +15,9 @@ NAMES_SHOWN_MAX = 20
 
 
 def touching(state: LogState, topic_id: str) -> list[str]:
-    """Return the transactional ids, ascending, of the undecided transactions with records, positions or acknowledgements in a topic."""
+    """Return the transactional ids, ascending, of the undecided transactions with records, positions or
+    acknowledgements in a topic.
+    """
     return sorted(name for name in state.undecided if _touches(state, name, topic_id))
 
 
@@ -34,7 +36,9 @@ def _touches(state: LogState, name: str, topic_id: str) -> bool:
 
 
 def begun_by(state: LogState, entry: int) -> list[str]:
-    """Return the transactional ids, ascending, of the undecided transactions that had begun by an entry (inclusive)."""
+    """Return the transactional ids, ascending, of the undecided transactions that had begun by an entry
+    (inclusive).
+    """
     return sorted(
         name
         for name in state.undecided
@@ -43,7 +47,9 @@ def begun_by(state: LogState, entry: int) -> list[str]:
 
 
 def holders(state: LogState, ends: Mapping[TopicPartition, int]) -> dict[str, set[TopicPartition]]:
-    """Return the undecided transactions that begin below some offsets (exclusive), by transactional id, ascending, and where they do."""
+    """Return the undecided transactions that begin below some offsets (exclusive), by transactional id,
+    ascending, and where they do.
+    """
     found = {}
     for name in sorted(state.undecided):
         known = state.transactional_ids[name].partitions
@@ -60,7 +66,8 @@ def check_named_prepared(state: LogState, names: Iterable[str], named: Collectio
         raise InvalidTransactionStateError(
             "prepared transactions have records below the offset: their coordinator decides their outcome",
             kind="transaction-prepared",
-            hint="commit or abort them first; or name each of them in force (--prepared), which discards their records in the partition",
+            hint="commit or abort them first; or name each of them in force (--prepared), which discards "
+            "their records in the partition",
             transactional_ids=left[:NAMES_SHOWN_MAX],
         )
 

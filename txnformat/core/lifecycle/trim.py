@@ -15,7 +15,9 @@ __all__ = ["trim"]
 
 
 def trim(state: LogState, action: TrimTopic) -> Trim:
-    """Return the operation that moves log starts, if they and the segments are still those that the caller has counted."""
+    """Return the operation that moves log starts, if they and the segments are still those that the caller
+    has counted.
+    """
     state.topic_of(action.trim.topic_id, "a trim")
     check_removal(state)
     revisions = action.revisions or (0,) * len(action.seen)
@@ -37,7 +39,8 @@ def trim(state: LogState, action: TrimTopic) -> Trim:
             raise ConflictError(
                 "a group or a subscription has not read all of the records, and holds them back",
                 kind="records-pinned",
-                hint="wait until it has read them; the setting retention.pinned.ms limits how long it may hold them back",
+                hint="wait until it has read them; the setting retention.pinned.ms limits how long it may "
+                "hold them back",
                 partition=part.partition,
                 got=part.log_start,
                 unread_from=unread,

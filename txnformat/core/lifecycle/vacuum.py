@@ -87,7 +87,8 @@ _NAMED: dict[type, Callable[[Any], Iterator[str]]] = {
 
 
 def expired_upload(state: LogState, op: Operation) -> str | None:
-    """Return the first object that an operation names although it was born below the floor; None: there is none.
+    """Return the first object that an operation names although it was born below the floor; None: there is
+    none.
 
     O(what the operation names).
     """
@@ -123,7 +124,9 @@ def _too_old(state: LogState, key: str, at: At) -> NoReturn:
 
 
 def mark(state: LogState, action: MarkVacuum) -> VacuumMark:
-    """Return the operation that moves the floor, if it is still below; raise ConflictError if another client was faster."""
+    """Return the operation that moves the floor, if it is still below; raise ConflictError if another client
+    was faster.
+    """
     check_removal(state)
     if action.floor <= state.vacuum_floor:
         raise ConflictError(

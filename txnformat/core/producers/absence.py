@@ -46,7 +46,9 @@ def is_absent(state: LogState, action: Action) -> bool:
 
 
 def topics_stay(state: LogState) -> bool:
-    """Return whether a topic that was created is there: topics of a log that allows removals may have been deleted since."""
+    """Return whether a topic that was created is there: topics of a log that allows removals may have been
+    deleted since.
+    """
     return LIFECYCLE not in state.features.reader
 
 
@@ -94,7 +96,9 @@ def _in_transaction(state: LogState, write: Write, producer: ProducerRef, transa
 
 
 def _lacks_sequences(state: LogState, write: Write, producer: ProducerRef) -> bool:
-    """Return whether the log would remember the sequences of an append, or cannot have taken them, and lacks them."""
+    """Return whether the log would remember the sequences of an append, or cannot have taken them, and lacks
+    them.
+    """
     owner = state.transactional_ids.get(producer.transactional_id or "")
     # Perhaps by another process.
     made = {wanted.topic_id: state.topic_ids.get(wanted.name, wanted.topic_id) for wanted in write.create}

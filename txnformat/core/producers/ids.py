@@ -28,7 +28,9 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class IdBlock:
-    """Producer ids that one process may hand out, from 0 to 2^63 - 1; others raise InvalidInputError of kind ``invalid-id-block``."""
+    """Producer ids that one process may hand out, from 0 to 2^63 - 1; others raise InvalidInputError of kind
+    ``invalid-id-block``.
+    """
 
     owner: str | int
     """Owner of the ids: a text, or the number of a Kafka broker."""

@@ -53,7 +53,9 @@ class SequenceVerdict(Enum):
 def classify(
     window: SequenceWindow, base_sequence: int, records: int, digest: str
 ) -> tuple[SequenceVerdict, AppendedRange | None]:
-    """Judge an append's sequence numbers (``base_sequence`` inclusive, ``records`` >= 1); for a REPEAT or FORK also return the range it meets."""
+    """Judge an append's sequence numbers (``base_sequence`` inclusive, ``records`` >= 1); for a REPEAT or
+    FORK also return the range it meets.
+    """
     last_sequence = base_sequence + records - 1
     for known in reversed(window):
         if (known.first_sequence, known.last_sequence) == (base_sequence, last_sequence):

@@ -1,4 +1,5 @@
-"""Values larger than one record: several records with the same key, each of which says in a header which part it holds.
+"""Values larger than one record: several records with the same key, each of which says in a header which part
+it holds.
 
 A value that is too large for a record is cut into chunks, written in order to one partition in one
 transaction. Each chunk is an ordinary record: ``value`` is the part, and the header ``txnlog.chunk`` says
@@ -67,7 +68,8 @@ _CHUNK: Typed[Chunk] = Typed(Chunk)
 
 
 def chunk_of(headers: Sequence[Any] | None, *, name: str) -> Chunk | None:
-    """Return what the headers of a record (mappings with ``key`` and ``value``, as Arrow gives them) say of chunks; None of an ordinary record.
+    """Return what the headers of a record (mappings with ``key`` and ``value``, as Arrow gives them) say of
+    chunks; None of an ordinary record.
 
     Raises CorruptDataError when there is such a header, but not of its form.
     """

@@ -158,7 +158,9 @@ def _names(state: LogState, topic_ids: tuple[str, ...], created: list[CreateTopi
 
 
 def _version(app: AppRef, renamed: dict[str, str], topics: tuple[str, ...]) -> AppVersion:
-    """Return the operation of an application's version, its content with the ids that topics have in the log."""
+    """Return the operation of an application's version, its content with the ids that topics have in
+    the log.
+    """
     content = app.content
     if content is not None:
         content = Content(replace(one, topic_id=renamed.get(one.topic_id, one.topic_id)) for one in content)
@@ -168,7 +170,9 @@ def _version(app: AppRef, renamed: dict[str, str], topics: tuple[str, ...]) -> A
 
 
 def _version_beside(app: AppRef, renamed: dict[str, str], topics: tuple[str, ...]) -> AppVersion:
-    """Return the operation of a version beside that of the write: one that says its content is of these topics alone."""
+    """Return the operation of a version beside that of the write: one that says its content is of these
+    topics alone.
+    """
     version = _version(app, renamed, topics)
     if version.content is None or not topics:
         return version
@@ -176,7 +180,9 @@ def _version_beside(app: AppRef, renamed: dict[str, str], topics: tuple[str, ...
 
 
 class _Placing:
-    """Finds the place of each append of one write: offsets from the log ends on, or in an open transaction's stages."""
+    """Finds the place of each append of one write: offsets from the log ends on, or in an open transaction's
+    stages.
+    """
 
     def __init__(
         self,
@@ -198,7 +204,9 @@ class _Placing:
         """Records of the stages."""
 
     def append(self, append: TopicAppend) -> list[Append]:
-        """Return the append with offsets, without the partitions that the log holds already; none when all are."""
+        """Return the append with offsets, without the partitions that the log holds already; none when all
+        are.
+        """
         producer = self._producer
         if self._owner is not None and self._owner.staged:
             raise InternalError("a transaction that stages appends")
@@ -227,7 +235,9 @@ class _Placing:
         return [made]
 
     def _embedded(self, append: TopicAppend) -> tuple[FileRecord, ...]:
-        """Return the files of an append with their places in the payload, as if it were of this write alone."""
+        """Return the files of an append with their places in the payload, as if it were of this write
+        alone.
+        """
         if EMBEDDING not in self._state.features.reader or append.table is not None:
             raise InternalError(
                 "an append embeds its files, and the log or its batch table do not allow that"
@@ -271,7 +281,9 @@ class _Placing:
         return [made]
 
     def _check_files(self, append: TopicAppend, repeats_before: int) -> None:
-        """Refuse an append of which the log has a part, or a file: its files have been named, and a key is named once."""
+        """Refuse an append of which the log has a part, or a file: its files have been named, and a key is
+        named once.
+        """
         for key, known in self._repeats[repeats_before:]:
             raise OutOfOrderSequenceError(
                 "the log holds a part of this append already: a repeat has to be the same as a whole",
@@ -396,7 +408,9 @@ def _known_range(
 
 
 def _check_may_begin(state: LogState, producer: ProducerRef) -> None:
-    """Refuse ids that were never given, those whose sequences may have been forgotten, and those of transactional ids."""
+    """Refuse ids that were never given, those whose sequences may have been forgotten, and those of
+    transactional ids.
+    """
     if state.may_begin(producer.producer_id):
         if producer.epoch != IDEMPOTENT_EPOCH:
             raise InternalError("a producer without a transactional id has no epochs", epoch=producer.epoch)

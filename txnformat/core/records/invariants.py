@@ -71,7 +71,9 @@ class _Kept(NamedTuple):
 
 def _check_bounds(partition: PartitionState) -> _Problems:
     if not 0 <= partition.log_start <= partition.last_stable_offset <= partition.log_end:
-        yield f"I3 {partition.log_start} <= {partition.last_stable_offset} <= {partition.log_end} does not hold"
+        yield (
+            f"I3 {partition.log_start} <= {partition.last_stable_offset} <= {partition.log_end} does not hold"
+        )
     if partition.log_start > partition.sealed_end:
         yield f"I3 the log start {partition.log_start} is beyond the sealed end {partition.sealed_end}"
     horizons = [(one.end_offset, one.timestamp_ms) for one in partition.horizons]
@@ -86,7 +88,9 @@ def _check_bounds(partition: PartitionState) -> _Problems:
 
 
 def _check_tiling(extents: Rows, markers: Rows, start: int, end: int) -> _Problems:
-    """Extents and markers, sorted, must follow each other from ``start`` to ``end``, and stand in offset order."""
+    """Extents and markers, sorted, must follow each other from ``start`` to ``end``, and stand in offset
+    order.
+    """
     starts = np.concatenate([extents["base_offset"], markers["offset"]])
     ends = np.concatenate([extents["base_offset"] + extents["records"], markers["offset"] + 1])
     order = np.argsort(starts, kind="stable")
@@ -135,13 +139,18 @@ def _check_spills(partition: PartitionState, state: LogState) -> _Problems:
 
 
 def _check_spills_step(old: PartitionState, new: PartitionState) -> _Problems:
-    """Spilled offsets stay so until they are sealed, and only what the last stable offset has not passed is spilled anew."""
+    """Spilled offsets stay so until they are sealed, and only what the last stable offset has not passed is
+    spilled anew.
+    """
     if new.spilled_end < old.spilled_end:
         yield f"I25 the spilled end goes back from {old.spilled_end} to {new.spilled_end}"
     known = set(old.spills)
     for one in new.spills:
         if one not in known and one.start_offset < old.last_stable_offset:
-            yield f"I25 a spill begins at {one.start_offset}, below the last stable offset {old.last_stable_offset}"
+            yield (
+                f"I25 a spill begins at {one.start_offset}, below the last stable offset "
+                f"{old.last_stable_offset}"
+            )
     if new.sealed_end > old.sealed_end and any(
         one.start_offset < new.sealed_end < one.end_offset for one in old.spills
     ):
@@ -151,7 +160,10 @@ def _check_spills_step(old: PartitionState, new: PartitionState) -> _Problems:
 def _check_segments(partition: PartitionState, state: LogState) -> _Problems:
     rows = partition.segments.array()
     if not 0 <= partition.listed_end <= partition.sealed_end <= partition.last_stable_offset:
-        yield f"I15 {partition.listed_end} <= {partition.sealed_end} <= {partition.last_stable_offset} does not hold"
+        yield (
+            f"I15 {partition.listed_end} <= {partition.sealed_end} <= {partition.last_stable_offset} "
+            f"does not hold"
+        )
     expected = np.concatenate([[partition.listed_end], rows["end_offset"]])
     got = np.concatenate([rows["start_offset"], [partition.sealed_end]])
     if np.any(expected != got) or np.any(rows["start_offset"] >= rows["end_offset"]):
@@ -170,7 +182,9 @@ _BEFORE_START = -1
 
 
 def _open_at_start(partition: PartitionState) -> dict[Transaction, int]:
-    """Return the transactions that began below the extents in the state: those that are open, and those that markers in the state end."""
+    """Return the transactions that began below the extents in the state: those that are open, and those that
+    markers in the state end.
+    """
     start = partition.spilled_end
     if start == 0:
         return {}
@@ -266,7 +280,10 @@ def _check_sequences(
         begin = window[-1].last_sequence + 1 if window else int(row["base_sequence"]) if is_cut else 0
         expected = following.get(key, begin)
         if row["base_sequence"] != expected:
-            yield f"I10 {key} at offset {row['base_offset']}: sequence {row['base_sequence']}, expected {expected}"
+            yield (
+                f"I10 {key} at offset {row['base_offset']}: sequence {row['base_sequence']}, expected "
+                f"{expected}"
+            )
         following[key] = int(row["base_sequence"] + row["records"])
     for key in sorted(following.keys() - ended):
         window = partition.sequences.get(key)
@@ -308,4 +325,7 @@ def _check_references(extents: Rows, state: LogState) -> _Problems:
     wrong = extents[~(in_file | in_table)]
     if len(wrong):
         row = wrong[0]
-        yield f"I14 extent at {row['base_offset']}: file {row['file']}, table {row['table']}, not exactly one exists"
+        yield (
+            f"I14 extent at {row['base_offset']}: file {row['file']}, table {row['table']}, not exactly "
+            f"one exists"
+        )

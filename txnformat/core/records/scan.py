@@ -104,21 +104,30 @@ def readable_end(partition: PartitionState, isolation: IsolationLevel) -> int:
 
 
 def check_not_trimmed(partition: PartitionState, entry: int, topic: str, number: int) -> None:
-    """Raise NotFoundError of kind ``version-trimmed``: a record that was committed after an entry was removed."""
+    """Raise NotFoundError of kind ``version-trimmed``: a record that was committed after an entry was
+    removed.
+    """
     if entry < partition.trimmed_entry:
         what = "records of this version, or later ones, were removed"
         raise _removed(what, entry, partition.trimmed_entry, topic, number, partition.log_start)
 
 
 def check_not_cleaned(partition: PartitionState, entry: int, topic: str, number: int) -> None:
-    """Raise NotFoundError of kind ``version-trimmed``: the latest record of a key at an entry may have been removed, for a later one of its key."""
+    """Raise NotFoundError of kind ``version-trimmed``: the latest record of a key at an entry may have been
+    removed, for a later one of its key.
+    """
     if entry < partition.cleaned_entry:
-        what = "records of this version were removed, for their keys have later ones (cleanup.policy of the topic)"
+        what = (
+            "records of this version were removed, for their keys have later ones (cleanup.policy of "
+            "the topic)"
+        )
         raise _removed(what, entry, partition.cleaned_entry, topic, number)
 
 
 def check_not_erased(partition: PartitionState, entry: int, topic: str, number: int) -> None:
-    """Raise NotFoundError of kind ``version-trimmed``: an erasure has removed a record that was committed after an entry, so it may have removed others of that version."""
+    """Raise NotFoundError of kind ``version-trimmed``: an erasure has removed a record that was committed
+    after an entry, so it may have removed others of that version.
+    """
     if entry < partition.erased_entry:
         what = "records of this version were erased"
         raise _removed(what, entry, partition.erased_entry, topic, number)
@@ -150,7 +159,9 @@ def check_range(
     topic: str,
     number: int,
 ) -> OffsetRange:
-    """Return the range [start, end) to read, or raise about offsets that are not there; None: the earliest, the latest that the isolation level allows."""
+    """Return the range [start, end) to read, or raise about offsets that are not there; None: the earliest,
+    the latest that the isolation level allows.
+    """
     latest = readable_end(partition, isolation)
     first = partition.log_start if start is None else start
     last = latest if end is None else end
@@ -200,7 +211,9 @@ def extents_to_read(
     keep: Callable[[Rows], Rows] | None,
     as_of: int,
 ) -> Rows:
-    """Return those of :func:`extents_in` whose batches are looked at; parameters as in :func:`plan_partition`."""
+    """Return those of :func:`extents_in` whose batches are looked at; parameters as in
+    :func:`plan_partition`.
+    """
     extents = extents_in(partition, wanted)
     if keep is not None:
         extents = extents[keep(extents)]
@@ -218,7 +231,8 @@ def plan_partition(
     keep: Callable[[Rows], Rows] | None = None,
     as_of: int = -1,
 ) -> PartitionPlan:
-    """Return what to read of the unsealed part of one partition, within ``wanted`` (from :func:`check_range`).
+    """Return what to read of the unsealed part of one partition, within ``wanted`` (from
+    :func:`check_range`).
 
     ``tables``: the batch tables that the extents in range refer to, by index into LogState.tables: rows of
     TABLE_ROW of every section. ``keep`` gives a mask of the extents that are worth reading; tables of others
@@ -243,7 +257,8 @@ def plan_sealed(
     isolation: IsolationLevel,
     as_of: int = -1,
 ) -> Rows:
-    """Return what to read of a partition's part of a sealed segment, whose rows are INDEX_ROW: rows of PLANNED.
+    """Return what to read of a partition's part of a sealed segment, whose rows are INDEX_ROW: rows of
+    PLANNED.
 
     ``as_of``: the entry of a snapshot.
     """
@@ -263,7 +278,8 @@ def plan_runs(
     isolation: IsolationLevel,
     as_of: int = -1,
 ) -> Rows:
-    """Return what to read of a partition's part of a compacted segment, whose rows are RUN_ROW; otherwise as :func:`plan_sealed`.
+    """Return what to read of a partition's part of a compacted segment, whose rows are RUN_ROW; otherwise as
+    :func:`plan_sealed`.
 
     All of its records are committed, so that the isolation levels differ in a snapshot alone.
     """
@@ -296,7 +312,8 @@ def planned_runs(runs: Rows, wanted: OffsetRange, *, until: int = INT64_MAX) -> 
 
 
 def in_cut(entries: Rows, as_of: int) -> Rows:
-    """Tell for each commit entry (-1: undecided or aborted) whether the snapshot at entry ``as_of`` shows its records.
+    """Tell for each commit entry (-1: undecided or aborted) whether the snapshot at entry ``as_of`` shows its
+    records.
 
     THE rule of snapshot reads: nothing else decides, neither offsets nor other transactions
     (docs/internals/spec.md, section 6).
@@ -306,7 +323,9 @@ def in_cut(entries: Rows, as_of: int) -> Rows:
 
 
 def committed(partition: PartitionState, extents: Rows) -> Rows:
-    """Tell for each of a partition's extents below the last stable offset whether its records are committed."""
+    """Tell for each of a partition's extents below the last stable offset whether its records are
+    committed.
+    """
     return committed_mask(
         extents["base_offset"],
         extents["base_offset"] + extents["records"] - 1,
@@ -317,7 +336,8 @@ def committed(partition: PartitionState, extents: Rows) -> Rows:
 
 
 def planned(extents: Rows, wanted: OffsetRange, committed_by: Rows) -> Rows:
-    """Return batches (rows of dtype EXTENT or INDEX_ROW) clipped to a range, as rows of dtype PLANNED, in the same order.
+    """Return batches (rows of dtype EXTENT or INDEX_ROW) clipped to a range, as rows of dtype PLANNED, in the
+    same order.
 
     ``committed_by`` is the commit entry of each.
     """
@@ -344,7 +364,9 @@ def planned(extents: Rows, wanted: OffsetRange, committed_by: Rows) -> Rows:
 
 
 def expanded(extents: Rows, number: int, tables: Mapping[int, Rows]) -> Rows:
-    """Return a partition's extents with a row per batch: replace each extent that stands for rows of a batch table by those rows."""
+    """Return a partition's extents with a row per batch: replace each extent that stands for rows of a batch
+    table by those rows.
+    """
     if not len(extents) or not (extents["table"] >= 0).any():
         return extents
     parts: list[Rows] = []

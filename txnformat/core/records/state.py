@@ -209,7 +209,9 @@ class PartitionState(msgspec.Struct, frozen=True):
 
     @property
     def spilled_end(self) -> int:
-        """Return where extents and markers in the state begin (inclusive): the end of the spills, or the sealed end."""
+        """Return where extents and markers in the state begin (inclusive): the end of the spills, or the
+        sealed end.
+        """
         return self.spills[-1].end_offset if self.spills else self.sealed_end
 
     @property

@@ -38,7 +38,8 @@ ABORTED_RANGE: np.dtype[Any] = np.dtype(
 
 
 def last_stable_offset(log_start: int, log_end: int, open_first_offsets: Iterable[int]) -> int:
-    """Return the offset at which read_committed ends (exclusive), from the first offset of each undecided transaction, in any order.
+    """Return the offset at which read_committed ends (exclusive), from the first offset of each undecided
+    transaction, in any order.
 
     ``log_start`` is inclusive, ``log_end`` exclusive. A transaction that began below the log start
     (retention) counts as beginning there.

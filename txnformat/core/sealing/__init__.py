@@ -1,4 +1,5 @@
-"""Seals: offset ranges below the last stable offset that moved from the state into sidecars, so that the state stays small.
+"""Seals: offset ranges below the last stable offset that moved from the state into sidecars, so that the
+state stays small.
 
 Pure.
 

@@ -16,7 +16,9 @@ __all__ = ["seal", "spill"]
 
 
 def seal(state: LogState, action: SealSegments) -> Operation:
-    """Refuse what another process has sealed in the meantime; offsets below the last stable offset stay so."""
+    """Refuse what another process has sealed in the meantime; offsets below the last stable offset stay
+    so.
+    """
     seal = action.seal
     for segment in seal.segments:
         topic_id = segment.record.topic_id
@@ -52,7 +54,8 @@ def _superseded(**values: object) -> ConflictError:
 
 
 def spill(state: LogState, action: SpillExtents) -> Operation:
-    """Leave out the partitions of which another process has spilled something, or that can be sealed by now; refuse a spill of which nothing is left.
+    """Leave out the partitions of which another process has spilled something, or that can be sealed by now;
+    refuse a spill of which nothing is left.
 
     The object may hold rows of more partitions than the operation names.
     """

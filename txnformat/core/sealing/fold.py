@@ -1,4 +1,5 @@
-"""Folding seals and spills: offset ranges leave the state for sidecars and other objects, and with them the files that only they needed.
+"""Folding seals and spills: offset ranges leave the state for sidecars and other objects, and with them the
+files that only they needed.
 
 Pure.
 """
@@ -123,7 +124,9 @@ def _sealed(
 
 
 def apply_spill(state: LogState, op: Spill, at: At) -> LogState:
-    """Return the state after a spill, but for the files and tables that leave it with the entry's end (:func:`after_seals`)."""
+    """Return the state after a spill, but for the files and tables that leave it with the entry's end
+    (:func:`after_seals`).
+    """
     if LIFECYCLE not in state.features.reader:
         corrupt(at, "a spill in a log whose readers need not know spills", feature=LIFECYCLE)
     changed: dict[TopicPartition, PartitionState] = {}
@@ -165,7 +168,9 @@ def apply_spill(state: LogState, op: Spill, at: At) -> LogState:
 
 
 def after_seals(state: LogState, at: At) -> LogState:
-    """Return the state without what the seals of an entry, all of whose operations it has, have made superfluous."""
+    """Return the state without what the seals of an entry, all of whose operations it has, have made
+    superfluous.
+    """
     if at.sealed is None:
         return state
     state = _without_unused(state, *at.sealed)
@@ -180,7 +185,9 @@ def after_seals(state: LogState, at: At) -> LogState:
 
 
 def _without_unused(state: LogState, files_end: int, tables_end: int) -> LogState:
-    """Drop the files and tables with numbers below the ends that no extent, no spill and nothing staged refers to any more."""
+    """Drop the files and tables with numbers below the ends that no extent, no spill and nothing staged
+    refers to any more.
+    """
     files = set(range(files_end, state.files.end))
     tables = set(range(tables_end, state.tables.end))
     appends: set[tuple[int, int]] = set()

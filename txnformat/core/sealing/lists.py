@@ -1,4 +1,5 @@
-"""The segment lists of a state: which of them a new one takes in, and whether it follows those that are there.
+"""The segment lists of a state: which of them a new one takes in, and whether it follows those that are
+there.
 
 Pure.
 
@@ -48,7 +49,9 @@ def taken_in(lists: Sequence[SegmentListRecord], rows: int, rows_max: int = ROWS
 
 
 def lists_with(state: LogState, op: Seal) -> tuple[SegmentListRecord, ...] | None:
-    """Return the lists after a seal that brings one; None: it does not follow those of the state, which others have changed, or there are too many."""
+    """Return the lists after a seal that brings one; None: it does not follow those of the state, which
+    others have changed, or there are too many.
+    """
     added = op.segment_list
     if added is None:
         return state.segment_lists
@@ -66,7 +69,9 @@ def lists_with(state: LogState, op: Seal) -> tuple[SegmentListRecord, ...] | Non
 
 
 def lists_replaced(state: LogState, op: Replace) -> tuple[SegmentListRecord, ...] | None:
-    """Return the lists after a compaction; None: others have changed one that it replaces, or the new one begins elsewhere."""
+    """Return the lists after a compaction; None: others have changed one that it replaces, or the new one
+    begins elsewhere.
+    """
     lists = {one.key: one for one in state.segment_lists}
     for one in op.lists:
         known = lists.get(one.replaced)

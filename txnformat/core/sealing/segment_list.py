@@ -110,7 +110,9 @@ def segments_in(parts: Sequence[SegmentPart], wanted: OffsetRange) -> list[Segme
 
 
 def encode_segment_list(segments: ListedSegments) -> bytes:
-    """Return the bytes of a segment list, or of a leaf: the same for the same segments and versions of the libraries."""
+    """Return the bytes of a segment list, or of a leaf: the same for the same segments and versions of the
+    libraries.
+    """
     listed = [(key, part) for key in sorted(segments) for part in segments[key]]
     rows = np.array([part.row for _, part in listed], SEGMENT)
     columns: dict[str, Any] = {
@@ -130,7 +132,9 @@ def encode_segment_list(segments: ListedSegments) -> bytes:
 
 
 def row_bytes(part: SegmentPart, known: set[str]) -> int:
-    """Return about how many bytes a row takes, decoded; ``known``: keys of the ``.index`` of rows before it, to which its own is added."""
+    """Return about how many bytes a row takes, decoded; ``known``: keys of the ``.index`` of rows before it,
+    to which its own is added.
+    """
     size = SEGMENT.itemsize + 8 * len(_SIDECARS)
     if part.record.index.key not in known:
         known.add(part.record.index.key)
@@ -295,7 +299,8 @@ def _corrupt(named: ObjectRecord, got: str) -> CorruptDataError:
     return CorruptDataError(
         "a segment list differs from the one that the log names",
         kind="corrupt-sidecar",
-        hint="restore the object from a copy; offsets that are not listed can be read, and the log be written",
+        hint="restore the object from a copy; offsets that are not listed can be read, and the log be "
+        "written",
         object=named.key,
         expected=f"{named.size} bytes, sha256 {named.sha256}",
         got=got,

@@ -143,7 +143,9 @@ lower ones."""
 
 
 class SegmentIndex:
-    """A decoded ``.index`` or ``.runs``: rows ascending by partition, then offset; files by the numbers in their column ``file``."""
+    """A decoded ``.index`` or ``.runs``: rows ascending by partition, then offset; files by the numbers in
+    their column ``file``.
+    """
 
     __slots__ = ("_rows", "files", "is_compacted")
 
@@ -175,7 +177,9 @@ class SegmentIndex:
         return self._of(number)
 
     def runs_of(self, number: int, within: OffsetRange) -> Rows:
-        """Return the runs of one partition with offsets in a range, ascending: a ``.runs`` may be that of several parts of it."""
+        """Return the runs of one partition with offsets in a range, ascending: a ``.runs`` may be that of
+        several parts of it.
+        """
         self._check(compacted=True)
         runs = self._of(number)
         found: Rows = runs[(runs["end_offset"] > within.start) & (runs["start_offset"] < within.end)]
@@ -258,12 +262,16 @@ def _encode_files(rows: Rows, files: Mapping[int, FileRecord], schema: pa.Schema
 
 
 def encode_markers(rows: Rows) -> bytes:
-    """Return the bytes of a ``.markers``: an Arrow IPC file; rows (dtype MARKER_ROW) by partition, then offset."""
+    """Return the bytes of a ``.markers``: an Arrow IPC file; rows (dtype MARKER_ROW) by partition, then
+    offset.
+    """
     return encode_arrow_file(pa.record_batch(_arrays(rows), schema=MARKERS_SCHEMA))
 
 
 def encode_txnindex(partitions: Iterable[Sequence[AbortedTransaction]]) -> bytes:
-    """Return the bytes of a ``.txnindex``: of each partition in turn, its entries in the order of their markers."""
+    """Return the bytes of a ``.txnindex``: of each partition in turn, its entries in the order of their
+    markers.
+    """
     return b"".join(encode(entries) for entries in partitions)
 
 
@@ -272,7 +280,8 @@ def _arrays(rows: Rows) -> list[Any]:
 
 
 def decode_index(data: bytes | None, named: ObjectRecord) -> SegmentIndex:
-    """Return what an ``.index`` or a ``.runs`` holds, as its key says, verified against what the log says first.
+    """Return what an ``.index`` or a ``.runs`` holds, as its key says, verified against what the log says
+    first.
 
     Raises CorruptDataError: it is missing, not the object that was named, or not such a file.
     """
@@ -327,7 +336,9 @@ def _decode_runs(data: bytes | None, named: ObjectRecord) -> SegmentIndex:
 
 
 def compacted_number(file: FileRecord) -> int:
-    """Return the number that the file of a compacted segment has in plans: from its key, which no other file has."""
+    """Return the number that the file of a compacted segment has in plans: from its key, which no other file
+    has.
+    """
     name = keys.parse_data_key(file.key)
     assert name is not None  # the key was checked
     return COMPACTED_FILES | (int(name.uuid.replace("-", ""), 16) % COMPACTED_FILES)

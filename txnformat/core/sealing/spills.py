@@ -1,4 +1,5 @@
-"""Rows that a spill takes out of the state, and reads of them: they are the same from its object and from the state.
+"""Rows that a spill takes out of the state, and reads of them: they are the same from its object and from the
+state.
 
 Pure.
 
@@ -63,7 +64,9 @@ _NO_ROWS = SpilledRows(np.empty(0, EXTENT), np.empty(0, MARKER), np.empty(0, ABO
 
 
 class Taken(NamedTuple):
-    """The figures of a partition's part of a spill: totals of all that it takes, and how many rows leave the state."""
+    """The figures of a partition's part of a spill: totals of all that it takes, and how many rows leave the
+    state.
+    """
 
     kept: tuple[SpilledRange, ...]
     """Spills that stay, before it."""
@@ -75,7 +78,8 @@ class Taken(NamedTuple):
 
 
 def taken_by(partition: PartitionState, tables: Vector[ObjectRecord], part: SpilledPartition) -> Taken | None:
-    """Return what ``part`` takes; None: it does not follow the spills that are there, goes below the last stable offset, or takes nothing.
+    """Return what ``part`` takes; None: it does not follow the spills that are there, goes below the last
+    stable offset, or takes nothing.
 
     ``tables``: LogState.tables. The totals are for the caller to compare.
     """

@@ -138,10 +138,12 @@ def encode_snapshot(state: LogState) -> bytes:
 def _check_size(size: int, what: str, many: str) -> None:
     if size > METADATA_BYTES_MAX:
         raise InvalidInputError(
-            f"a snapshot would have {size} bytes of {what}, more than the cap of {METADATA_BYTES_MAX}: the log has too many "
+            f"a snapshot would have {size} bytes of {what}, more than the cap of {METADATA_BYTES_MAX}: "
+            f"the log has too many "
             f"{many}",
             kind="metadata-too-large",
-            hint="use several logs; this one is whole and takes commits, but opening it reads all entries since its last snapshot",
+            hint="use several logs; this one is whole and takes commits, but opening it reads all entries "
+            "since its last snapshot",
         )
 
 
@@ -156,7 +158,8 @@ def _encoded(plain: bytes, batches: Iterable[Any], document: bytes, compression:
 
 
 def decode_snapshot(data: bytes, checkpoint: Checkpoint, log_id: str) -> LogState:
-    """Return the state that a snapshot holds, checked against the operation of a commit entry that names it, and the log's id.
+    """Return the state that a snapshot holds, checked against the operation of a commit entry that names it,
+    and the log's id.
 
     Raises CorruptDataError (the bytes are not those that were named, or do not hold such a state) and
     UnsupportedFeatureError (the log needs a reader feature that this version does not have).
@@ -218,7 +221,9 @@ def _decode(data: bytes, name: str, log_id: str, entry: int) -> LogState:
 
 
 def _beside(text: bytes, stored: int) -> int:
-    """Return how much less the tables may declare because of what the JSON takes: they take twice that, as columns and as rows."""
+    """Return how much less the tables may declare because of what the JSON takes: they take twice that, as
+    columns and as rows.
+    """
     most = PARSED_BYTES_PER_BYTE * max(stored, OBJECT_BYTES_MIN)
     return max(0, decoded_bytes_max(stored) - max(0, most - parsed_bytes(text)) // 2)
 

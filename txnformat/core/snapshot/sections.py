@@ -1,4 +1,5 @@
-"""Parts of metadata objects that are Arrow streams in columns of a stream: written the same way, and checked when read.
+"""Parts of metadata objects that are Arrow streams in columns of a stream: written the same way, and checked
+when read.
 
 Pure.
 
@@ -95,7 +96,9 @@ def schema_of(types: dict[str, Any]) -> pa.Schema:
 
 
 def read_stream(data: Any, start: int, schema: pa.Schema, name: str, expect: Expect) -> Any:
-    """Return the record batch at ``start`` of an untrusted Arrow stream whose schema was checked: every buffer checked."""
+    """Return the record batch at ``start`` of an untrusted Arrow stream whose schema was checked: every
+    buffer checked.
+    """
     message = pa.ipc.read_message(pa.BufferReader(pa.py_buffer(data).slice(start)))
     table = pa.ipc.read_record_batch(message, schema)
     table.validate(full=True)

@@ -145,7 +145,8 @@ def decode_spill(data: bytes | None, named: ObjectRecord) -> Spilled:
         raise CorruptDataError(
             "a spill differs from the one that the log names",
             kind="corrupt-sidecar",
-            hint="restore the object from a copy; records behind an open transaction cannot be read without it",
+            hint="restore the object from a copy; records behind an open transaction cannot be read "
+            "without it",
             object=named.key,
             expected=f"{named.size} bytes, sha256 {named.sha256}",
             got=got,
@@ -191,7 +192,9 @@ def decode_spill(data: bytes | None, named: ObjectRecord) -> Spilled:
 def _check_named(
     extents: Rows, files: Mapping[int, FileRecord], tables: Mapping[int, ObjectRecord], expect: partial[None]
 ) -> None:
-    """Refuse extents whose file or batch table is not in the object, and runs of files that are longer than its list of them."""
+    """Refuse extents whose file or batch table is not in the object, and runs of files that are longer than
+    its list of them.
+    """
     if len(extents):
         expect("records", True, bool(extents["records"].min() >= 1 and extents["batch_count"].min() >= 1))
         expect("file_count", True, bool(extents["file_count"].min() >= 0))

@@ -28,7 +28,9 @@ class BacklogCounts(NamedTuple):
 
 
 def backlog_of(acks: PartitionAcks, visible: Ranges) -> BacklogCounts:
-    """Return how many visible records are not acknowledged; ``visible``: at least all from the mark on and below the last stable offset."""
+    """Return how many visible records are not acknowledged; ``visible``: at least all from the mark on and
+    below the last stable offset.
+    """
     wanted = visible.above(acks.mark)
     return BacklogCounts(
         wanted.offsets() - acks.acked.common_offsets(wanted), acks.held().common_offsets(wanted)

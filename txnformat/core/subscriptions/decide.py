@@ -8,11 +8,13 @@ conflict changes nothing, and its transaction stays open: the caller aborts it.
 | | free | pending in another transaction | pending in the own | acknowledged |
 |---|---|---|---|---|
 | individual, in a transaction | pending | ``ack-pending`` | ``ack-pending`` | ``already-acknowledged`` |
-| cumulative, in a transaction | pending | ``ack-pending`` | individual ones join it; ``ack-pending`` unless it is further than the last | ``already-acknowledged`` if all is |
+| cumulative, likewise | pending | ``ack-pending`` | single ones join (*) | ``already-acknowledged`` if all |
 | plain individual | acknowledged | ``ack-pending`` | | ``already-acknowledged`` |
-| plain cumulative | acknowledged | ``ack-pending`` | | ``already-acknowledged`` if all is |
+| plain cumulative | acknowledged | ``ack-pending`` | | ``already-acknowledged`` if all |
 | seek, never in a transaction | the position moves | ``ack-pending`` | | the position moves |
 | negative (:func:`check_nack`) | redelivered | ``ack-pending`` | ``ack-pending`` | ``already-acknowledged`` |
+
+(*) ``ack-pending`` of a cumulative one that is not further than the last.
 
 The rules are those of Pulsar's pending acknowledgements; :mod:`txnformat.core.subscriptions.state` says where
 they are stricter.
@@ -95,7 +97,9 @@ def acknowledge(
     producer: ProducerRef | None,
     owner: TransactionalIdState | None,
 ) -> list[Ack]:
-    """Return the operations that acknowledge records, in the producer's transaction or at once; raise at the first conflict."""
+    """Return the operations that acknowledge records, in the producer's transaction or at once; raise at the
+    first conflict.
+    """
     subscriptions = dict(state.subscriptions)
     made: list[Ack] = []
     for acks in wanted:
@@ -208,7 +212,8 @@ def _after(state: LogState, acks: PartitionAcks, op: Ack, part: AckedPartition) 
 def check_nack(
     state: LogState, topic_id: str, subscription: str, ranges: Mapping[int, tuple[tuple[int, int], ...]]
 ) -> None:
-    """Refuse a negative acknowledgement, of ranges [start, end) by partition, of what is acknowledged or pending: it is not to be delivered again.
+    """Refuse a negative acknowledgement, of ranges [start, end) by partition, of what is acknowledged or
+    pending: it is not to be delivered again.
 
     Nothing of it is in the log: no lease was given on the records, so they are free as they are. Raises
     AckConflictError (``ack-pending``, ``already-acknowledged``), NotFoundError, and OffsetOutOfRangeError at
@@ -242,7 +247,10 @@ def _check_offset(state: LogState, named: Ack | CreateSubscription, partition: i
         raise OffsetOutOfRangeError(
             "a subscription cannot begin beyond the last stable offset"
             if position
-            else "a record at or beyond the last stable offset cannot be acknowledged: it cannot have been read yet",
+            else (
+                "a record at or beyond the last stable offset cannot be acknowledged: it cannot have "
+                "been read yet"
+            ),
             hint="use an offset from earliest to latest, the last stable offset"
             if position
             else "acknowledge records that were received: they lie below the last stable offset",

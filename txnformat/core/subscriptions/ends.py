@@ -15,7 +15,9 @@ __all__ = ["end_acks"]
 
 
 def _holding(subscription: SubscriptionState, key: SubscriptionKey, at: At) -> dict[str, set[int]]:
-    """Return by transactional id the partitions that it holds something in; looked up once for the fold of an entry."""
+    """Return by transactional id the partitions that it holds something in; looked up once for the fold of an
+    entry.
+    """
     index = at.holding.get(key)
     if index is None:
         index = at.holding[key] = {}
@@ -28,7 +30,9 @@ def _holding(subscription: SubscriptionState, key: SubscriptionKey, at: At) -> d
 def end_acks(
     state: LogState, transactional_id: str, keys: Iterable[SubscriptionKey], outcome: Outcome, at: At
 ) -> LogState:
-    """Return the state after the pending acknowledgements of a transaction are in force, or forgotten: then the records are delivered again."""
+    """Return the state after the pending acknowledgements of a transaction are in force, or forgotten: then
+    the records are delivered again.
+    """
     changed: dict[SubscriptionKey, SubscriptionState] = {}
     for key in keys:
         subscription = state.subscriptions[key]

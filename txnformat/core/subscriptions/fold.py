@@ -1,4 +1,5 @@
-"""Folding what concerns subscriptions: they come and go, and what is acknowledged, at once or in a transaction.
+"""Folding what concerns subscriptions: they come and go, and what is acknowledged, at once or in a
+transaction.
 
 Pure.
 

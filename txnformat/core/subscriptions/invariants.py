@@ -26,7 +26,9 @@ _Problems = Iterator[str]
 
 
 def check_subscriptions_step(before: LogState, entry: CommitEntry, after: LogState) -> list[str]:
-    """Return the violations of what an entry does to subscriptions; the cost is that of those that it names."""
+    """Return the violations of what an entry does to subscriptions; the cost is that of those that it
+    names.
+    """
     named: set[SubscriptionKey] = set()
     gone: set[SubscriptionKey] = set()
     anew: set[SubscriptionKey] = set()
@@ -79,7 +81,8 @@ def check_subscriptions(state: LogState) -> list[str]:
         pending = {key for key, one in state.subscriptions.items() if transactional_id in one.holders()}
         if pending != known.subscriptions:
             problems.append(
-                f"I19 id {transactional_id}: it has acknowledgements pending of {sorted(pending)}, and names {sorted(known.subscriptions)}"
+                f"I19 id {transactional_id}: it has acknowledgements pending of {sorted(pending)}, and "
+                f"names {sorted(known.subscriptions)}"
             )
     return problems
 

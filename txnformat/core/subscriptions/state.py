@@ -1,4 +1,5 @@
-"""The state of a subscription in a log: the acknowledged and the pending offsets, and the rules for conflicts with them.
+"""The state of a subscription in a log: the acknowledged and the pending offsets, and the rules for conflicts
+with them.
 
 Values.
 
@@ -82,7 +83,9 @@ class PartitionAcks:
     """
 
     def held_together(self) -> tuple[Ranges, int]:
-        """Return what is pending, with everything below a position, and in how many ranges of transactions."""
+        """Return what is pending, with everything below a position, and in how many ranges of
+        transactions.
+        """
         if not self.pending:
             return NO_RANGES, 0
         if self._held is None:
@@ -96,11 +99,15 @@ class PartitionAcks:
         return self._held
 
     def range_count(self) -> int:
-        """Return how many ranges there are, acknowledged and pending: an end of a transaction never makes it more."""
+        """Return how many ranges there are, acknowledged and pending: an end of a transaction never makes it
+        more.
+        """
         return len(self.acked) + (self.held_together()[1] if self.pending else 0)
 
     def conflict(self, ranges: Ranges) -> AckConflict | None:
-        """Return the first reason why ranges cannot be acknowledged, by any client: also the own transaction twice."""
+        """Return the first reason why ranges cannot be acknowledged, by any client: also the own transaction
+        twice.
+        """
         found: list[AckConflict] = []
         if len(ranges) and ranges.first_start < self.mark:
             found.append(AckConflict(ALREADY_ACKNOWLEDGED, ranges.first_start))
@@ -147,7 +154,9 @@ class PartitionAcks:
     def after(
         self, mode: AckMode, part: AckedPartition, transactional_id: str | None
     ) -> PartitionAcks | AckConflict:
-        """Return the partition once ``part`` is acknowledged, at once or in a transaction, or why it cannot be."""
+        """Return the partition once ``part`` is acknowledged, at once or in a transaction, or why it cannot
+        be.
+        """
         if mode is AckMode.SEEK:
             return self.first_pending() or PartitionAcks(part.position or 0)
         ranges = Ranges.of(part.ranges)
@@ -172,7 +181,9 @@ class PartitionAcks:
         return min(found, key=lambda one: one.offset, default=None)
 
     def acknowledged(self, ranges: Ranges, position: int = 0) -> PartitionAcks:
-        """Return the partition with more that is acknowledged: ranges, and everything below a position (exclusive)."""
+        """Return the partition with more that is acknowledged: ranges, and everything below a position
+        (exclusive).
+        """
         mark = max(self.mark, position)
         acked = (self.acked | ranges).above(mark)
         if len(acked) and acked.first_start == mark:
@@ -181,11 +192,14 @@ class PartitionAcks:
         return PartitionAcks(mark, acked, self.pending, self._held)
 
     def from_log_start(self, log_start: int) -> PartitionAcks:
-        """Return the partition as readers see it, whose records below the log start are gone: nothing of them is left to receive."""
+        """Return the partition as readers see it, whose records below the log start are gone: nothing of them
+        is left to receive.
+        """
         return self if self.mark >= log_start else self.acknowledged(NO_RANGES, log_start)
 
     def kept(self, log_start: int) -> PartitionAcks:
-        """Return the partition as acknowledgements see it: a removed record that was received before can be acknowledged, once.
+        """Return the partition as acknowledgements see it: a removed record that was received before can be
+        acknowledged, once.
 
         Of the acknowledged ranges below the log start the highest are kept, REMOVED_RANGES_MAX of them.
         """
@@ -213,7 +227,9 @@ class PartitionAcks:
         return PartitionAcks(self.mark, self.acked, pending, (together, count))
 
     def ended(self, transactional_id: str, *, commit: bool) -> PartitionAcks:
-        """Return the partition after the end of a transaction: what it holds is acknowledged, or free again."""
+        """Return the partition after the end of a transaction: what it holds is acknowledged, or free
+        again.
+        """
         held = self.pending[transactional_id]
         together, count = self.held_together()
         # No other transaction holds anything below its position.

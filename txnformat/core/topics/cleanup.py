@@ -1,4 +1,5 @@
-"""The cleanup policy of a topic: whether retention removes its old records, whether compaction keeps only the latest record of each key, and which records are tombstones.
+"""The cleanup policy of a topic: whether retention removes its old records, whether compaction keeps only the
+latest record of each key, and which records are tombstones.
 
 Pure.
 """
@@ -76,12 +77,15 @@ def is_like_kafka(schema: TopicSchema) -> bool:
 
 
 def tombstones(column: Any) -> Any:
-    """Return a mask (pyarrow.BooleanArray without nulls) of the values of the tombstone column that make a record a tombstone: true in a boolean column, null in any other."""
+    """Return a mask (pyarrow.BooleanArray without nulls) of the values of the tombstone column that make a
+    record a tombstone: true in a boolean column, null in any other.
+    """
     return pc.fill_null(column, False) if pt.is_boolean(column.type) else pc.is_null(column)
 
 
 def check_cleanup(settings: Iterable[TopicSetting], schema: TopicSchema, first: Collection[str]) -> None:
-    """Raise InvalidInputError of kind ``invalid-setting`` about a policy that a topic with this schema cannot have: every problem.
+    """Raise InvalidInputError of kind ``invalid-setting`` about a policy that a topic with this schema cannot
+    have: every problem.
 
     ``first``: the columns that the topic was created with.
     """
@@ -89,7 +93,8 @@ def check_cleanup(settings: Iterable[TopicSetting], schema: TopicSchema, first: 
     problems: list[str] = []
     if keeps_latest(settings) and not schema.key_columns:
         problems.append(
-            f"{POLICY} is {value_of(settings, POLICY)}: the topic has no key columns, so no record has a later one of its key"
+            f"{POLICY} is {value_of(settings, POLICY)}: the topic has no key columns, so no record has a "
+            f"later one of its key"
         )
     column = str(value_of(settings, TOMBSTONES))
     if column:
@@ -109,13 +114,20 @@ def _column_problems(column: str, schema: TopicSchema, first: Collection[str]) -
     if column in schema.key_columns:
         yield f"{TOMBSTONES} is {repr_of(column, 80)}, a key column; a tombstone needs its key"
     elif not field.nullable and not pt.is_boolean(field.type):
-        yield f"{TOMBSTONES} is {repr_of(column, 80)}, which is NOT NULL; use a boolean column or one that may be null"
+        yield (
+            f"{TOMBSTONES} is {repr_of(column, 80)}, which is NOT NULL; use a boolean column or one "
+            f"that may be null"
+        )
     elif column not in first and not pt.is_boolean(field.type):
-        yield f"{TOMBSTONES} is {repr_of(column, 80)}, a column that was added: it is null in all older records, which would be tombstones; use a boolean column"
+        yield (
+            f"{TOMBSTONES} is {repr_of(column, 80)}, a column that was added: it is null in all older "
+            f"records, which would be tombstones; use a boolean column"
+        )
 
 
 def check_keys(topic: str, schema: TopicSchema, records: pa.Table, what: str = "") -> None:
-    """Raise InvalidInputError of kind ``null-key``: records for a topic that keeps the latest of each key have none.
+    """Raise InvalidInputError of kind ``null-key``: records for a topic that keeps the latest of each key
+    have none.
 
     A record has no key if the only key column is null; of several key columns any may be null. ``what``:
     where the records come from, for the message.
@@ -127,8 +139,10 @@ def check_keys(topic: str, schema: TopicSchema, records: pa.Table, what: str = "
     if column.null_count:
         row = pc.index(pc.is_null(column), True).as_py()
         raise InvalidInputError(
-            f"the key column {repr_of(name)} is null in {column.null_count} of {len(column)} records, the first in row {row}{what}",
+            f"the key column {repr_of(name)} is null in {column.null_count} of {len(column)} records, the "
+            f"first in row {row}{what}",
             kind="null-key",
-            hint="give each record a key: with cleanup.policy=compact the topic keeps the latest record of each key; nothing was written",
+            hint="give each record a key: with cleanup.policy=compact the topic keeps the latest record "
+            "of each key; nothing was written",
             topic=topic,
         )

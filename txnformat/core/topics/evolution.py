@@ -1,4 +1,5 @@
-"""How a topic may change: partitions are added, columns are added, renamed and dropped, types grow, settings are set.
+"""How a topic may change: partitions are added, columns are added, renamed and dropped, types grow, settings
+are set.
 
 Pure.
 
@@ -152,7 +153,8 @@ def evolve(
     settings: tuple[TopicSetting, ...] = (),
     erased: Collection[str] = (),
 ) -> AlterTopic:
-    """Return the operation that changes a topic with this newest schema, so many partitions and these settings.
+    """Return the operation that changes a topic with this newest schema, so many partitions and these
+    settings.
 
     ``erased``: columns that the conditions of its erasures name, of those that are not complete.
 
@@ -163,7 +165,8 @@ def evolve(
     count = partitions if change.partitions is None else change.partitions
     if change.partitions is not None and not partitions < count <= PARTITIONS_MAX:
         problems.append(
-            f"the topic has {partitions} partitions and cannot have {count}: they only grow, to at most {PARTITIONS_MAX}"
+            f"the topic has {partitions} partitions and cannot have {count}: they only grow, to at most "
+            f"{PARTITIONS_MAX}"
         )
     sets = bool(change.settings or change.unset)
     names_change = bool(change.rename or change.drop)
@@ -223,12 +226,14 @@ def _widened(
             continue
         if name in schema.key_columns:
             problems.append(
-                f"column {repr_of(name)} is a key column, whose type decides the partitions of records and cannot "
+                f"column {repr_of(name)} is a key column, whose type decides the partitions of records "
+                f"and cannot "
                 "change"
             )
         elif not is_wider(field.type, types[name]):
             problems.append(
-                f"column {repr_of(name)} is {types[name]} and cannot become {wanted}: only int8 to int16 to int32 to "
+                f"column {repr_of(name)} is {types[name]} and cannot become {wanted}: only int8 to int16 "
+                f"to int32 to "
                 "int64, float32 to float64, and decimals with no fewer digits before and after the point"
             )
         else:

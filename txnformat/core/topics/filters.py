@@ -24,7 +24,9 @@ def bloom_columns(settings: Sequence[TopicSetting]) -> tuple[str, ...]:
 
 
 def check_filters(settings: Iterable[TopicSetting], schema: TopicSchema) -> None:
-    """Raise InvalidInputError of kind ``invalid-setting`` about columns that a topic with this schema does not have, or that cannot have a filter: every problem."""
+    """Raise InvalidInputError of kind ``invalid-setting`` about columns that a topic with this schema does
+    not have, or that cannot have a filter: every problem.
+    """
     fields = {field.name: field.type for field in schema.arrow_schema}
     problems = []
     for name in bloom_columns(tuple(settings)):
@@ -32,7 +34,9 @@ def check_filters(settings: Iterable[TopicSetting], schema: TopicSchema) -> None
             problems.append(f"{BLOOM} names {repr_of(name, 80)}: the topic has no such column")
         elif not _takes_filter(fields[name]):
             problems.append(
-                f"{BLOOM} names {repr_of(name, 80)}, of type {fields[name]}: a filter tells whole values apart by their bytes, so the column must be a whole number, text, binary, a date, a time or a decimal"
+                f"{BLOOM} names {repr_of(name, 80)}, of type {fields[name]}: a filter tells whole values "
+                f"apart by their bytes, so the column must be a whole number, text, binary, a date, a "
+                f"time or a decimal"
             )
     if problems:
         raise InvalidInputError(problems, kind="invalid-setting", hint="nothing was changed")

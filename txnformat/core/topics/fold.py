@@ -51,7 +51,9 @@ def _check_room(state: LogState, more_partitions: int, at: At) -> None:
 
 
 def alter_topic(state: LogState, op: AlterTopic, at: At) -> LogState:
-    """Return the state after a topic has changed: more partitions, another version of its schema, other settings."""
+    """Return the state after a topic has changed: more partitions, another version of its schema, other
+    settings.
+    """
     topic = state.topics.get(op.topic_id)
     if topic is None:
         corrupt(at, "a topic is altered that does not exist", topic_id=op.topic_id)

@@ -25,7 +25,9 @@ __all__ = ["as_names", "problems_of_names", "renamed"]
 def as_names(
     rename: object, drop: object, problems: list[str]
 ) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
-    """Return what a user wants to rename, each (name, new name), and to drop; what is of the wrong kind goes to ``problems``."""
+    """Return what a user wants to rename, each (name, new name), and to drop; what is of the wrong kind goes
+    to ``problems``.
+    """
     if not isinstance(rename, Mapping | None):
         problems.append(f"rename is {repr_of(rename, 80)}, not a mapping of a column to its new name")
         rename = None
@@ -83,7 +85,10 @@ def _holders(
     if _is_of_kafka(schema, name):
         yield f'column {shown} is one of the schema "kafka", which says what its columns are called'
     if name in erased:
-        yield f"column {shown} is in the condition of an erasure that is not complete; complete or abandon it first"
+        yield (
+            f"column {shown} is in the condition of an erasure that is not complete; complete or "
+            f"abandon it first"
+        )
     if setting := _setting_of(name, settings, change):
         yield f"column {shown} is named by {setting}; set or unset that in the same call"
 
@@ -109,7 +114,10 @@ def _problems_of_new_names(schema: TopicSchema, change: ChangeTopic, gone: Seque
             yield f"two columns are to be called {repr_of(name)}"
     for field in change.add:
         if field.name in gone:
-            yield f"the name {repr_of(field.name)} is free for a new column only after this change: add it in a second call"
+            yield (
+                f"the name {repr_of(field.name)} is free for a new column only after this change: add "
+                f"it in a second call"
+            )
 
 
 def _was_another(schema: TopicSchema, schema_id: int, name: str) -> bool:
@@ -137,7 +145,8 @@ def _setting_of(name: str, settings: Sequence[TopicSetting], change: ChangeTopic
 def renamed(
     schema: TopicSchema, change: ChangeTopic, problems: list[str]
 ) -> tuple[pa.Schema, tuple[int, ...]]:
-    """Return the topic's columns without those that are dropped, the others under their new names, and the places of these.
+    """Return the topic's columns without those that are dropped, the others under their new names, and the
+    places of these.
 
     Of a change for which :func:`problems_of_names` has found nothing.
     """

@@ -58,8 +58,9 @@ class TopicSchema:
     later: tuple[pa.Schema, ...] = field(default=(), repr=False, compare=False)
     """Versions after this one that a compaction may have given to old records; see :meth:`beside`."""
     places: tuple[tuple[int, ...], ...] = field(default=(), repr=False)
-    """The places of the columns of each version up to this one: of which column, in the order of first appearance, counted from 0, each is. If empty, no column was ever dropped or
-    renamed: the places of each version are 0, 1, …"""
+    """The places of the columns of each version up to this one: of which column, in the order of first
+    appearance, counted from 0, each is. If empty, no column was ever dropped or renamed: the places of each
+    version are 0, 1, …"""
     later_places: tuple[tuple[int, ...], ...] = field(default=(), repr=False, compare=False)
     """Likewise, of those after this one."""
 
@@ -70,7 +71,9 @@ class TopicSchema:
 
     @property
     def first_columns(self) -> tuple[str, ...]:
-        """Those that the topic began with and still has, by their names in this version; further ones are null in older records."""
+        """Those that the topic began with and still has, by their names in this version; further ones are
+        null in older records.
+        """
         count = len(self.version(0))
         names = self.arrow_schema.names
         return tuple(
@@ -140,7 +143,8 @@ class TopicSchema:
         return (*self.earlier, self.arrow_schema, *self.later)[schema_id]
 
     def of_version(self, schema_id: int) -> FileColumns:
-        """Return the columns of a version, each of them under the name that it has in this one: the same column is the same place.
+        """Return the columns of a version, each of them under the name that it has in this one: the same
+        column is the same place.
 
         This is the one rule by which a file is read under a version that is not its own: no reader compares
         names of two versions.
@@ -167,7 +171,9 @@ class TopicSchema:
         return self.of_version(file.schema_id)
 
     def dropped_in(self, schema_id: int) -> frozenset[str]:
-        """Return the names of columns of this version that an earlier one than ``schema_id`` had, and that one does not have any more."""
+        """Return the names of columns of this version that an earlier one than ``schema_id`` had, and that
+        one does not have any more.
+        """
         if schema_id <= self.schema_id or not self.later_places:
             return frozenset()
         mine = zip(self.places_of(self.schema_id), self.arrow_schema.names, strict=True)
@@ -175,7 +181,9 @@ class TopicSchema:
         return frozenset(name for place, name in mine if place not in theirs)
 
     def beside(self, newest: TopicSchema) -> TopicSchema:
-        """Return this version for reads of files that may have any version up to the newest one: a compaction writes old records with that."""
+        """Return this version for reads of files that may have any version up to the newest one: a compaction
+        writes old records with that.
+        """
         behind = self.schema_id + 1
         return replace(
             self,
@@ -198,7 +206,9 @@ class TopicSchema:
         )
 
     def carried(self, table: pa.Table, schema_id: int) -> pa.Table:
-        """Return rows of a version as far as this one has their columns, under the names that these have here."""
+        """Return rows of a version as far as this one has their columns, under the names that these have
+        here.
+        """
         columns = self.of_version(schema_id)
         return table.select(list(columns.names.values())).rename_columns(list(columns.names))
 

@@ -119,7 +119,10 @@ def _problems(name: object, value: object) -> Iterable[str]:
         yield f"there is no setting {repr_of(name, 80)}{meant}"
     elif known.values:
         if value not in known.values:
-            yield f"{name} is {repr_of(value, 80)}, not {known.said or ' or '.join(one or 'an empty text' for one in known.values)}"
+            yield (
+                f"{name} is {repr_of(value, 80)}, not "
+                f"{known.said or ' or '.join(one or 'an empty text' for one in known.values)}"
+            )
     elif known.is_ratio:
         if not _is_ratio(value):
             yield f"{name} is {repr_of(value, 80)}, not a number from 0 to 1"
@@ -162,7 +165,8 @@ def check_settings(settings: Iterable[TopicSetting], longest_timeout_ms: int) ->
     them has committed its positions.
     """
     problems = [
-        f"{one.name} is {one.value}: it is -1, or at least {longest_timeout_ms} ms, the longest timeout of a transaction in this log"
+        f"{one.name} is {one.value}: it is -1, or at least {longest_timeout_ms} ms, the longest timeout "
+        f"of a transaction in this log"
         for one in settings
         if one.name in SETTINGS
         and SETTINGS[one.name].is_time

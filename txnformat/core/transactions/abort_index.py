@@ -41,8 +41,8 @@ class AbortedTransaction:
     """Offset of its ABORT marker (inclusive): above all of its records, below the producer's next
     transaction."""
     last_stable_offset: int
-    """The partition's last stable offset (exclusive) once the marker was written: the first offset of the oldest
-    transaction still open, else ``last_offset + 1``. No later entry begins below it."""
+    """The partition's last stable offset (exclusive) once the marker was written: the first offset of the
+    oldest transaction still open, else ``last_offset + 1``. No later entry begins below it."""
 
 
 class Collected(NamedTuple):
@@ -86,7 +86,8 @@ def encode(entries: Iterable[AbortedTransaction]) -> bytes:
 
 
 def decode(data: bytes, *, name: str = ".txnindex") -> list[AbortedTransaction]:
-    """Return the entries of a whole ``.txnindex`` (``name``: its key), in the order of their markers; none for no bytes.
+    """Return the entries of a whole ``.txnindex`` (``name``: its key), in the order of their markers; none
+    for no bytes.
 
     Raises UnsupportedFeatureError about a version above 0, CorruptDataError about a negative version, a
     partial entry, or a ``last_offset`` that does not increase; values name the object, the entry's position

@@ -89,7 +89,8 @@ def check_identity(
         raise InvalidTransactionStateError(
             "the log does not know this transactional id with this producer id",
             kind="unknown-transactional-id",
-            hint="it is another log, or the log has forgotten an id that was long unused: close this producer, and make a new one with the id",
+            hint="it is another log, or the log has forgotten an id that was long unused: close this "
+            "producer, and make a new one with the id",
             transactional_id=transactional_id,
             producer_id=producer.producer_id,
         )
@@ -131,7 +132,8 @@ def _ended_before(producer: ProducerRef, owner: TransactionalIdState) -> TxnLogE
     if last is not None and is_next and last.cause is Cause.TIMEOUT:
         return TransactionTimedOutError(
             "the transaction was open for longer than its timeout, and was aborted",
-            hint="abort, and do the work again in a new transaction; a longer timeout is a setting of the producer",
+            hint="abort, and do the work again in a new transaction; a longer timeout is a setting of the "
+            "producer",
             entry=last.entry,
             **values,
         )
@@ -190,7 +192,9 @@ def _other_outcome(transactional_id: str | None, epoch: int, last: LastEnd) -> I
 
 
 def prepare(producer: ProducerRef, owner: TransactionalIdState | None, *, added: bool) -> PrepareTxn:
-    """Return the operation that prepares a transaction; ``added``: the same write appends or stages something."""
+    """Return the operation that prepares a transaction; ``added``: the same write appends or stages
+    something.
+    """
     if owner is None or producer.transactional_id is None:
         raise InternalError("only a transactional producer can prepare a transaction")
     if owner.status is not TransactionStatus.ONGOING and not added:

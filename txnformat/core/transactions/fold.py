@@ -63,7 +63,8 @@ int64."""
 
 
 DecidePending = Callable[[LogState, str, TransactionalIdState, Outcome, At], LogState]
-"""Commits or drops what concerns above this one keep pending in a transaction: positions, acknowledgements."""
+"""Commits or drops what concerns above this one keep pending in a transaction: positions, acknowledgements.
+"""
 
 
 class Referred(NamedTuple):
@@ -138,7 +139,9 @@ def owner_of(
 
 
 def ongoing(owner: TransactionalIdState, at: At, **changes: Any) -> TransactionalIdState:
-    """Return the id's state after an operation in its transaction, which may be the first, that changes these fields of it."""
+    """Return the id's state after an operation in its transaction, which may be the first, that changes these
+    fields of it.
+    """
     fresh = owner.status is not TransactionStatus.ONGOING
     return replace(
         owner,
@@ -249,7 +252,9 @@ def _ended(
     outcome: Outcome,
     at: At,
 ) -> LogState:
-    """Return the state after the markers that end the transaction of ``known``: what was staged has its place."""
+    """Return the state after the markers that end the transaction of ``known``: what was staged has its
+    place.
+    """
     if outcome is Outcome.COMMIT:
         state = _place(state, known, placed, at)
     else:
@@ -286,7 +291,9 @@ def _marked(
 
 
 def give_up(state: LogState, op: GiveUp, at: At) -> LogState:
-    """Return the state after a prepared transaction has lost what it had in some partitions; its end has no marker there."""
+    """Return the state after a prepared transaction has lost what it had in some partitions; its end has no
+    marker there.
+    """
     known = owner_of(state, op.transactional_id, op.producer_id, op.epoch, at)
     lost = {marker.topic_partition for marker in op.markers}
     if (
@@ -296,7 +303,8 @@ def give_up(state: LogState, op: GiveUp, at: At) -> LogState:
     ):
         corrupt(
             at,
-            "what a transaction has in a partition is given up, but it has nothing there or is not prepared, or the log lacks the feature",
+            "what a transaction has in a partition is given up, but it has nothing there or is not "
+            "prepared, or the log lacks the feature",
             transactional_id=op.transactional_id,
             feature=LIFECYCLE,
         )
@@ -315,7 +323,9 @@ def _forget_staged(known: TransactionalIdState, at: At) -> None:
 def _place(
     state: LogState, known: TransactionalIdState, placed: tuple[PlacedPartition, ...], at: At
 ) -> LogState:
-    """Give everything that was staged its offsets: per partition one run from the log end, in the order of the stages."""
+    """Give everything that was staged its offsets: per partition one run from the log end, in the order of
+    the stages.
+    """
     ends: dict[TopicPartition, int] = {}
     for part in placed:
         log_end = state.partition(part.topic_partition).log_end

@@ -95,7 +95,9 @@ class TransactionDetails:
 
 @dataclass(frozen=True, slots=True)
 class ProducerOfPartition:
-    """A producer that a partition remembers: one without a transactional id, or one whose transaction is open."""
+    """A producer that a partition remembers: one without a transactional id, or one whose transaction is
+    open.
+    """
 
     producer_id: int
     producer_epoch: int
@@ -115,7 +117,9 @@ S = TypeVar("S", bound=StrEnum)
 
 
 def named_states(states: Iterable[str] | None, every: type[S], of: str, kind: str) -> frozenset[S]:
-    """Return the members of ``every`` that ``states`` names, in any case; raise InvalidInputError of ``kind`` about others."""
+    """Return the members of ``every`` that ``states`` names, in any case; raise InvalidInputError of ``kind``
+    about others.
+    """
     wanted = [states] if isinstance(states, str) else items(() if states is None else states, "states")
     known = {status.lower(): status for status in every}
     if not isinstance(wanted, Iterable):

@@ -137,7 +137,9 @@ class TransactionalIdState(msgspec.Struct, frozen=True):
 
     @property
     def expires_ms(self) -> int | None:
-        """Log time from which on any client may end the open transaction; None: none is open, or it is prepared."""
+        """Log time from which on any client may end the open transaction; None: none is open, or it is
+        prepared.
+        """
         if self.status is not TransactionStatus.ONGOING or self.started_ms is None:
             return None
         return (self.used_ms if self.staged else self.started_ms) + self.allowed_ms

@@ -59,7 +59,9 @@ def bundles_in(slots: range) -> list[int]:
 
 
 def encode_bundle(entries: Sequence[bytes]) -> bytes | None:
-    """Return the bundle of a hundred entries, of which it has the heads, or None when they are too large for one."""
+    """Return the bundle of a hundred entries, of which it has the heads, or None when they are too large for
+    one.
+    """
     if len(entries) != BUNDLE_ENTRIES:
         raise ValueError(f"a bundle has {BUNDLE_ENTRIES} entries, not {len(entries)}")
     return _encode(_MAGIC, [head_of(data) for data in entries])

@@ -1,4 +1,6 @@
-"""The bytes of documents: canonical JSON, perhaps compressed, bounded before it is decoded (:mod:`txnformat.core.wire.typed`)."""
+"""The bytes of documents: canonical JSON, perhaps compressed, bounded before it is decoded
+(:mod:`txnformat.core.wire.typed`).
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,9 @@ def plain_bytes_max(stored: int) -> int:
 
 
 def parsed_bytes(text: bytes) -> int:
-    """Return an upper bound of the memory that JSON takes when it is parsed, by the number of its values; parses nothing."""
+    """Return an upper bound of the memory that JSON takes when it is parsed, by the number of its values;
+    parses nothing.
+    """
     return 2 * len(text) + 200 * text.count(b"{") + 64 * text.count(b"[") + 60 * text.count(b",")
 
 

@@ -59,7 +59,8 @@ def has_checksum(data: bytes) -> bool:
 
 
 def decode_stored(data: bytes, *, name: str) -> bytes:
-    """Return the plain JSON of the entry at key ``name``, once its checksum is right; nothing else of it is looked at.
+    """Return the plain JSON of the entry at key ``name``, once its checksum is right; nothing else of it is
+    looked at.
 
     Raises CorruptDataError: kind ``wrong-checksum`` (not the bytes that were written, or a damaged checksum),
     or no JSON object.
@@ -85,7 +86,9 @@ def decode_stored(data: bytes, *, name: str) -> bytes:
 
 
 def check_stored(data: bytes, *, name: str) -> None:
-    """Raise CorruptDataError unless the checksum of an entry is right, its head is a JSON object, and its payload the one that this names."""
+    """Raise CorruptDataError unless the checksum of an entry is right, its head is a JSON object, and its
+    payload the one that this names.
+    """
     fields = _top_level(decode_stored(head_of(data), name=name), name)
     named = fields.get("payload")
     problem = payload_problem(None if named is None else _payload_named(named, name), data)

@@ -1,4 +1,5 @@
-"""Documents decoded by their declarations (:class:`msgspec.Struct`): what a declaration does not name is passed over, not built.
+"""Documents decoded by their declarations (:class:`msgspec.Struct`): what a declaration does not name is
+passed over, not built.
 
 A value that is not as declared is CorruptDataError that names the document, the place, what was expected and
 what was there. Only then the whole document is built, to look that up.
@@ -28,7 +29,9 @@ _STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[\.\.\.\]")
 
 
 def fail(path: str, field: str, expected: str, got: object) -> NoReturn:
-    """Raise CorruptDataError about a field of the object at ``path``, whose value is ``got``; UNSET when it is not there."""
+    """Raise CorruptDataError about a field of the object at ``path``, whose value is ``got``; UNSET when it
+    is not there.
+    """
     got = "nothing" if got is msgspec.UNSET else f"{got!r:.80}"
     raise CorruptDataError(
         "a field violates the format", object=path, field=field, expected=expected, got=got
@@ -36,7 +39,9 @@ def fail(path: str, field: str, expected: str, got: object) -> NoReturn:
 
 
 def check_version(what: str, newest: int, got: int, *, name: str) -> None:
-    """Raise UnsupportedFeatureError of kind ``newer-format`` about the document ``name``, which is ``what``, if its format is later than ``newest``."""
+    """Raise UnsupportedFeatureError of kind ``newer-format`` about the document ``name``, which is ``what``,
+    if its format is later than ``newest``.
+    """
     if got > newest:
         raise UnsupportedFeatureError(
             f"{what} has a newer format",
@@ -97,7 +102,7 @@ def _built(text: bytes) -> Any:
         return None
 
 
-# --- errors ----------------------------------------------------------------------------------------------------------
+# --- errors -------------------------------------------------------------------------------------------------
 
 
 def _refused(
@@ -219,7 +224,7 @@ def _words(described: Any) -> str | None:
     return "object" if isinstance(bare, inspect.StructType) else None
 
 
-# --- texts -----------------------------------------------------------------------------------------------------------
+# --- texts --------------------------------------------------------------------------------------------------
 
 
 def _check_texts(value: Struct, path: str) -> None:
@@ -240,7 +245,9 @@ def _check_texts(value: Struct, path: str) -> None:
 
 @cache
 def _places_of_texts(cls: type[Struct]) -> tuple[tuple[tuple[str, int, str], ...], tuple[str, ...]]:
-    """Return the fields of a Struct that are texts with a bound of bytes, and those that hold such Structs."""
+    """Return the fields of a Struct that are texts with a bound of bytes, and those that hold such
+    Structs.
+    """
     described = inspect.type_info(cls)
     assert isinstance(described, inspect.StructType)
     texts, inner = [], []

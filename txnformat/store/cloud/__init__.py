@@ -1,4 +1,5 @@
-"""Object stores behind obstore, the Python interface of Rust's object_store: Azure Blob Storage and Google Cloud Storage.
+"""Object stores behind obstore, the Python interface of Rust's object_store: Azure Blob Storage and Google
+Cloud Storage.
 
 * ``store``: the adapter. Start reading here.
 * ``azure``, ``gcs``: what is particular to one cloud: its URLs, its options, its credentials.

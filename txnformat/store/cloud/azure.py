@@ -52,7 +52,9 @@ _ENV_CREDENTIALS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class AzureOptions(CloudOptions):
-    """Options of Azure; without credentials among them, those of the environment or of the machine's identity are used."""
+    """Options of Azure; without credentials among them, those of the environment or of the machine's identity
+    are used.
+    """
 
     aliases: ClassVar[Mapping[str, str]] = {
         "azure_storage_account_name": "account_name",
@@ -139,7 +141,8 @@ class AzureOptions(CloudOptions):
         if "encryption_scope" in values and "account_key" in values:
             # Requests are signed with the account's key before this header comes to them.
             found.append(
-                "storage option encryption_scope cannot go with account_key: use sas_token or Entra ID, or make it "
+                "storage option encryption_scope cannot go with account_key: use sas_token or Entra ID, "
+                "or make it "
                 "the container's default"
             )
         return found
@@ -168,13 +171,17 @@ _WAYS = {
 
 
 class AzureStore(CloudStore):
-    """A container of Azure, or a directory in it: ``abfss://container@account.dfs.core.windows.net/path``, or ``az://container/path``."""
+    """A container of Azure, or a directory in it: ``abfss://container@account.dfs.core.windows.net/path``, or
+    ``az://container/path``.
+    """
 
     words = Words(
         container="container",
-        credentials="pass the storage options account_key, sas_token, token, or tenant_id with client_id and client_secret, set the "
+        credentials="pass the storage options account_key, sas_token, token, or tenant_id with client_id "
+        "and client_secret, set the "
         "AZURE_* variables of the same names, or use a machine with a managed identity",
-        rights="reading needs the role Storage Blob Data Reader, writing Storage Blob Data Contributor; a SAS rl, and rlcw",
+        rights="reading needs the role Storage Blob Data Reader, writing Storage Blob Data Contributor; a "
+        "SAS rl, and rlcw",
     )
     lists_by_scanning = True  # Azure cannot begin after a name
 
@@ -192,7 +199,8 @@ class AzureStore(CloudStore):
                 if "?" not in location
                 else "the URL has a part behind ?",
                 kind="invalid-location",
-                hint="write abfss://container@account.dfs.core.windows.net/path, or az://container/path with the storage option "
+                hint="write abfss://container@account.dfs.core.windows.net/path, or az://container/path "
+                "with the storage option "
                 "account_name; credentials and other hosts go into storage options",
             )
         account = at[1] if at else None
@@ -227,7 +235,8 @@ class AzureStore(CloudStore):
             raise StorageError(
                 "the URL does not name the storage account",
                 kind="invalid-storage-option",
-                hint="write abfss://container@account.dfs.core.windows.net/path, pass the storage option account_name, or set "
+                hint="write abfss://container@account.dfs.core.windows.net/path, pass the storage option "
+                "account_name, or set "
                 "AZURE_STORAGE_ACCOUNT_NAME",
                 store=self.url,
             )

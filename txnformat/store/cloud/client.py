@@ -65,7 +65,8 @@ def client_for(
             raise StorageError(
                 "the store's client does not survive a fork of the process that uses it",
                 kind="client-forked",
-                hint="start processes by spawn or forkserver (multiprocessing.set_start_method), or open the log in the child only",
+                hint="start processes by spawn or forkserver (multiprocessing.set_start_method), or open "
+                "the log in the child only",
             )
         headers = options.write_headers() if writes else {}
         wanted = root, options, repeats, is_large, bool(headers)

@@ -76,10 +76,12 @@ _CERTIFICATE = re.compile(
     r"certificate|UnknownIssuer|InvalidMessage|CertNotValid|HandshakeFailure", re.IGNORECASE
 )
 _TOKEN = re.compile(
-    r"source: (?:TokenRequest|TokenResponseBody|Credential|AzureCli|FederatedTokenFile)\b|token request|credential error"
+    r"source: (?:TokenRequest|TokenResponseBody|Credential|AzureCli|FederatedTokenFile)\b|token "
+    r"request|credential error"
 )
 _SETTING = re.compile(
-    r"Invalid ?Access ?Key|must be specified|Unable to (?:open|decode) service account|UnableToParseUrl|Unknown configuration|BadScheme|kind: Builder"
+    r"Invalid ?Access ?Key|must be specified|Unable to (?:open|decode) service "
+    r"account|UnableToParseUrl|Unknown configuration|BadScheme|kind: Builder"
 )
 _OUT_OF_RANGE = re.compile(r"Wanted range starting at \d+, but object was only")
 _CAUSE_CHARS_MAX = 600

@@ -38,7 +38,9 @@ _ENV_CREDENTIALS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class GcsOptions(CloudOptions):
-    """Options of Google Cloud Storage; without credentials among them, those of the environment or of the machine are used."""
+    """Options of Google Cloud Storage; without credentials among them, those of the environment or of the
+    machine are used.
+    """
 
     aliases: ClassVar[Mapping[str, str]] = {
         "google_service_account": "service_account_file",
@@ -90,9 +92,11 @@ class GcsStore(CloudStore):
 
     words = Words(
         container="bucket",
-        credentials="pass the storage options service_account_file or token, set GOOGLE_APPLICATION_CREDENTIALS to the path of a file "
+        credentials="pass the storage options service_account_file or token, set "
+        "GOOGLE_APPLICATION_CREDENTIALS to the path of a file "
         "with credentials, or use a machine with a service account",
-        rights="reading needs the role Storage Object Viewer, writing Storage Object User, or storage.objects.get, list and create",
+        rights="reading needs the role Storage Object Viewer, writing Storage Object User, or "
+        "storage.objects.get, list and create",
     )
     lists_by_scanning = False
 

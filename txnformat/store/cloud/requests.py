@@ -81,7 +81,9 @@ class CloudRequests(RemoteStore):
         return size
 
     def _read(self, doing: str, key: str, send: Callable[[Any, Any], Answer], size: int = 0) -> Answer:
-        """Return what :meth:`request` does; an answer that broke off in its body, which obstore does not ask for again, is asked for once more."""
+        """Return what :meth:`request` does; an answer that broke off in its body, which obstore does not ask
+        for again, is asked for once more.
+        """
         try:
             return self.request(doing, key, send, size=size)
         except RequestFailedError as error:

@@ -1,4 +1,5 @@
-"""An object store behind obstore: what Azure Blob Storage and Google Cloud Storage have in common, which is nearly all.
+"""An object store behind obstore: what Azure Blob Storage and Google Cloud Storage have in common, which is
+nearly all.
 
 ``create`` is one PUT with the condition, sent once: the outcome that it reports is the outcome of that
 request, never of a repeat that met its own success. Reads, listings, deletions and plain PUTs may be repeated
@@ -145,7 +146,9 @@ class CloudStore(CloudRequests):
         raise AssertionError  # the last attempt returns
 
     def _is_taken(self, key: str) -> bool:
-        """Return whether a create was refused because the name is taken: of a client that may create and not replace, a store asks for rights before it looks at the condition."""
+        """Return whether a create was refused because the name is taken: of a client that may create and not
+        replace, a store asks for rights before it looks at the condition.
+        """
         try:
             return self.head(key) is not None
         except StorageError:

@@ -1,4 +1,5 @@
-"""The clock of a store whose client shows no headers: one request without credentials to its endpoint, whose answer has a Date.
+"""The clock of a store whose client shows no headers: one request without credentials to its endpoint, whose
+answer has a Date.
 
 Any answer will do, also a refusal. No credentials go out with it, and no redirect is followed.
 """

@@ -90,7 +90,9 @@ def encode(document: Struct) -> bytes:
 
 
 def plain_format(log_id: str) -> bytes:
-    """Return ``format.json`` as the callers of an encrypted store see it: that of a log without encryption, which the chain of entries begins with."""
+    """Return ``format.json`` as the callers of an encrypted store see it: that of a log without encryption,
+    which the chain of entries begins with.
+    """
     return _ENCODER.encode(_PlainFormat(1, log_id))
 
 

@@ -101,7 +101,9 @@ def encrypted_size(size: int) -> int:
 
 
 def plain_size(size: int) -> int:
-    """Return how many plain bytes an encrypted object of so many bytes holds; 0 of what is no encrypted object."""
+    """Return how many plain bytes an encrypted object of so many bytes holds; 0 of what is no encrypted
+    object.
+    """
     return max(0, size - max(1, -(-size // ENCRYPTED_CHUNK_BYTES)) * OVERHEAD_BYTES)
 
 

@@ -105,7 +105,8 @@ def key_source(options: Mapping[str, str]) -> tuple[KeySource | None, dict[str, 
     ):
         # The user may have put the keys there: the text must not show.
         raise InvalidInputError(
-            f"storage option {CLIENT_OPTION} has something other than the {'name of a variable' if kind == 'env' else 'path of a file'}",
+            f"storage option {CLIENT_OPTION} has something other than the "
+            f"{'name of a variable' if kind == 'env' else 'path of a file'}",
             kind="invalid-storage-option",
             hint=FORMS,
         )

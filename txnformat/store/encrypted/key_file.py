@@ -1,4 +1,5 @@
-"""The key client that is built in: master keys in a file or an environment variable, for tests and small installations.
+"""The key client that is built in: master keys in a file or an environment variable, for tests and small
+installations.
 
 JSON: ``{"current": "2026-11", "keys": {"2026-11": "<32 bytes in base64>", "2025": "…"}}``. New data keys are
 wrapped by ``current``; the others open older ones.
@@ -33,7 +34,9 @@ _DECODER = msgspec.json.Decoder(_Keys)
 
 
 class KeyFile:
-    """Master keys in a file (``file``) or a variable (``env``), read at each use, so that a changed file counts at once."""
+    """Master keys in a file (``file``) or a variable (``env``), read at each use, so that a changed file
+    counts at once.
+    """
 
     def __init__(self, kind: str, where: str) -> None:
         self._kind = kind

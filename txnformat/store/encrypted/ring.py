@@ -88,7 +88,9 @@ class KeyRing:
         return max(max(self._newest), max(self._keys, default=0))
 
     def adopt(self, known: KeyRing) -> None:
-        """Keep the keys that an older ring of the same log has unwrapped: no call of the key client is needed for them, and none is lost."""
+        """Keep the keys that an older ring of the same log has unwrapped: no call of the key client is needed
+        for them, and none is lost.
+        """
         if (known.log_id, known.first.check) == (self.log_id, self.first.check):
             self._keys = {**known._keys, **self._keys}
 
@@ -178,7 +180,8 @@ class KeyRing:
         return generation
 
     def wrap_again(self) -> int:
-        """Wrap each data key by the newest master key, and return how many were; afterwards none needs an older one.
+        """Wrap each data key by the newest master key, and return how many were; afterwards none needs an
+        older one.
 
         Requests: 1 GET and 1 conditional PUT of each, and 1 LIST and 1 GET of each to look.
         """
@@ -223,7 +226,9 @@ class KeyRing:
 
 
 def proof_of(first: DataKey, record: WrappedRecord, wrapping: int) -> str:
-    """Return the text without which an object of the ring does not count: only a client that has the first data key makes it."""
+    """Return the text without which an object of the ring does not count: only a client that has the first
+    data key makes it.
+    """
     return first.derived("ring", f"{wrapping} {encode(record).decode()}", 32).hex()
 
 
@@ -258,7 +263,9 @@ def _key_of(log_id: str, generation: int, given: object) -> DataKey | None:
 
 
 def _wrapped(store: ObjectStore, client: KeyClient, key: DataKey) -> WrappedRecord:
-    """Return a data key wrapped, once the key client has opened it again: nothing is stored that it does not open."""
+    """Return a data key wrapped, once the key client has opened it again: nothing is stored that it does not
+    open.
+    """
     try:
         answer = client.wrap(key.secret, _context(key.log_id, key.generation))
     except Exception as error:  # noqa: BLE001  # whatever the key client raises
@@ -268,7 +275,8 @@ def _wrapped(store: ObjectStore, client: KeyClient, key: DataKey) -> WrappedReco
         raise StorageError(
             "the key client answered something that is not a wrapped key; nothing was stored",
             kind="key-refused",
-            hint="wrap returns a text of 1 to 255 bytes, the name of the master key, and 1 to 16,384 bytes, the wrapped key",
+            hint="wrap returns a text of 1 to 255 bytes, the name of the master key, and 1 to 16,384 "
+            "bytes, the wrapped key",
             store=store.url,
         )
     _unwrapped(store, client, key.log_id, record)

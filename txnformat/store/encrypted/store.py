@@ -80,11 +80,13 @@ class EncryptedStore(WrappedStore):
         return EncryptedStore, (self._inner, self._source)
 
     def reopening(self) -> Callable[[], ObjectStore] | None:
-        """Return what makes an equal store in another process; None where that of the store within cannot be made."""
+        """Return what makes an equal store in another process; None where that of the store within cannot be
+        made.
+        """
         inner = reopening(self._inner)
         return None if inner is None else partial(_reopened, inner, self._source)
 
-    # --- keys -------------------------------------------------------------------------------------------------------------
+    # --- keys -----------------------------------------------------------------------------------------------
 
     def ring(self) -> KeyRing:
         """Return the key ring. Raises StorageError."""
@@ -162,7 +164,9 @@ class EncryptedStore(WrappedStore):
         return found
 
     def _decrypted(self, key: str, read: Callable[[ObjectCipher], bytes], generation: int) -> bytes:
-        """Return what ``read`` makes of an object; when it fails the ring is read anew: there may be a new key, or another log in this place."""
+        """Return what ``read`` makes of an object; when it fails the ring is read anew: there may be a new
+        key, or another log in this place.
+        """
         for attempt in (1, 2):
             cipher = ObjectCipher(self._key_of(key, generation, look=attempt == 1), key)
             try:
@@ -177,7 +181,8 @@ class EncryptedStore(WrappedStore):
         return StorageError(
             "an object of the encrypted log does not open",
             kind="object-not-authentic",
-            hint="it was changed, moved or damaged after it was written: restore it from a copy; txnlog verify lists all that is damaged",
+            hint="it was changed, moved or damaged after it was written: restore it from a copy; txnlog "
+            "verify lists all that is damaged",
             store=self.url,
             object=key,
             cause=str(error),
@@ -189,7 +194,7 @@ class EncryptedStore(WrappedStore):
         except EnvelopeError as error:
             raise self._not_authentic(key, error) from None
 
-    # --- the store ----------------------------------------------------------------------------------------------------------
+    # --- the store ------------------------------------------------------------------------------------------
 
     def get(self, key: str, bytes_max: int | None = None) -> bytes | None:
         if key == FORMAT_KEY:

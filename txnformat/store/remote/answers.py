@@ -1,4 +1,5 @@
-"""The meanings that an answer of a remote store can have for a user, or its absence; how each client reads them is beside that client.
+"""The meanings that an answer of a remote store can have for a user, or its absence; how each client reads
+them is beside that client.
 
 A request was *refused* only if the answer proves that it was not applied and never will be. A timeout, a
 reset, 409, 429 and 5xx prove nothing.

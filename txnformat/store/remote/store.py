@@ -1,4 +1,6 @@
-"""The base of the adapters of stores behind a network: how they are made, handed on, and named, and what their answers must have."""
+"""The base of the adapters of stores behind a network: how they are made, handed on, and named, and what
+their answers must have.
+"""
 
 from __future__ import annotations
 

@@ -60,7 +60,9 @@ class StoreTime:
         return None if bounds is None else _ticks(self._clock.now()) + (bounds[0] + bounds[1]) // 2
 
     def known_ms(self, store: str) -> int:
-        """Return what :meth:`estimate_ms` does, after an answer of ``store``; StorageError: no answer had the header."""
+        """Return what :meth:`estimate_ms` does, after an answer of ``store``; StorageError: no answer had the
+        header.
+        """
         known = self.estimate_ms()
         if known is None:
             raise StorageError(

@@ -76,7 +76,8 @@ class Connection:
         bytes_max: int | None = None,
         patience_s: float | None = None,
     ) -> dict[str, Any]:
-        """Send one request and return its answer; a body is read to its end (``Body`` is bytes), at most ``bytes_max`` bytes (inclusive).
+        """Send one request and return its answer; a body is read to its end (``Body`` is bytes), at most
+        ``bytes_max`` bytes (inclusive).
 
         It may take ``patience_s``, by default ``request_timeout_s``; what it sends and receives adds to them.
         Raises what botocore or aiohttp raise; RedirectedError; AnswerTooLargeError; BadAnswerError.

@@ -42,9 +42,11 @@ REQUEST_ERRORS = (
 
 _WORDS = Words(
     container="bucket",
-    credentials="pass the storage options key and secret, set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a profile, "
+    credentials="pass the storage options key and secret, set AWS_ACCESS_KEY_ID and "
+    "AWS_SECRET_ACCESS_KEY, name a profile, "
     "or set anon to true for a public bucket",
-    rights="reading needs s3:GetObject and s3:ListBucket, writing also s3:PutObject and s3:AbortMultipartUpload",
+    rights="reading needs s3:GetObject and s3:ListBucket, writing also s3:PutObject and "
+    "s3:AbortMultipartUpload",
 )
 _error = partial(told, words=_WORDS)
 _WRONG = answers.WRONG._replace(
@@ -59,7 +61,8 @@ _CONDITION = answers.CONDITION._replace(hint="use a store with atomic If-None-Ma
 _UNREACHABLE = answers.UNREACHABLE._replace(hint="check the network and the storage option endpoint_url")
 _SETTINGS = answers.SETTINGS._replace(
     what="the S3 client does not accept this region or endpoint; nothing was sent",
-    hint="check the storage options region and endpoint_url, AWS_REGION and AWS_ENDPOINT_URL, and ~/.aws/config",
+    hint="check the storage options region and endpoint_url, AWS_REGION and AWS_ENDPOINT_URL, and "
+    "~/.aws/config",
 )
 _NOT_S3 = answers.NO_STORE._replace(what="the server at the endpoint does not answer like S3")
 _TOO_LARGE = Meaning(
@@ -125,7 +128,8 @@ _NO_CREDENTIALS = (
 
 _SILENT = "the endpoint takes requests and does not answer"
 _SILENT_HINT = (
-    "check that a store that speaks S3 answers at this endpoint (storage option endpoint_url; http or https), and the "
+    "check that a store that speaks S3 answers at this endpoint (storage option endpoint_url; http or "
+    "https), and the "
     "network; request_timeout_s says how long to wait"
 )
 
@@ -214,7 +218,9 @@ def _answered(error: exceptions.ClientError, doing: str, url: str) -> Failure:
 
 
 def _is_no_s3(answer: Mapping[str, Any], code: str) -> bool:
-    """Return whether an error says something, without S3's document and S3's headers: botocore makes the code of the status."""
+    """Return whether an error says something, without S3's document and S3's headers: botocore makes the code
+    of the status.
+    """
     headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     is_told = headers.get("content-length") != "0"
     return is_told and code in ("", "404") and not any(name.lower().startswith("x-amz") for name in headers)

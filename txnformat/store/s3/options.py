@@ -84,8 +84,8 @@ class S3Options(RemoteOptions):
     read_timeout_s: float = 20.0
     """Seconds without a byte of an answer after which a request counts as lost."""
     request_timeout_s: float = 60.0
-    """Seconds that one request may take in all, and one more for each 64 KiB that it sends or receives; and a call, with its
-    repeats and pauses, before it is not repeated any more."""
+    """Seconds that one request may take in all, and one more for each 64 KiB that it sends or receives; and a
+    call, with its repeats and pauses, before it is not repeated any more."""
     region_redirect: bool = False
     """Whether a 307 of AWS is tried again at the regional endpoint of AWS that it names."""
     server_side_encryption: str | None = None

@@ -50,7 +50,9 @@ class Patience:
         return waited_ms(begun, self._clock.now()) >= self._seconds * 1000
 
     def failed(self, error: StorageError) -> StorageError:
-        """Return the error of the call that this thread began last, with a note if it is not to be repeated."""
+        """Return the error of the call that this thread began last, with a note if it is not to be
+        repeated.
+        """
         if not error.transient:
             return error
         call, begun = self._thread.call  # every answer that is judged came to a call of this thread

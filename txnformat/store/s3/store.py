@@ -154,7 +154,8 @@ class S3Store(S3Requests):
         return found
 
     def list_each(self, prefix: str, take: Callable[[ObjectInfo], object]) -> None:
-        """Call ``take`` with the objects under ``prefix``, in the order of the store; one answer is held at a time.
+        """Call ``take`` with the objects under ``prefix``, in the order of the store; one answer is held at a
+        time.
 
         Requests: 1 per 1,000 keys.
         """
@@ -254,7 +255,8 @@ class S3Store(S3Requests):
 
 
 def holds_credentials(location: str) -> bool:
-    """Return whether a location has something before the bucket, as in ``s3://ID:SECRET@bucket``, or options behind ``?``.
+    """Return whether a location has something before the bucket, as in ``s3://ID:SECRET@bucket``, or options
+    behind ``?``.
 
     A secret may have slashes, so that ``@`` comes after the first of them.
     """

@@ -37,14 +37,16 @@ __all__ = ["alter_topic"]
     "renamed",
     multiple=True,
     metavar="NAME=NEW",
-    help="Another name for a column; repeat the option. A log of an older version needs `txnlog upgrade --columns` once before.",
+    help="Another name for a column; repeat the option. A log of an older version needs `txnlog upgrade "
+    "--columns` once before.",
 )
 @click.option(
     "--drop-column",
     "dropped",
     multiple=True,
     metavar="NAME",
-    help="A column to drop: readers no longer see it; repeat the option. A log of an older version needs `txnlog upgrade --columns` once before.",
+    help="A column to drop: readers no longer see it; repeat the option. A log of an older version needs "
+    "`txnlog upgrade --columns` once before.",
 )
 @settings_option
 @click.option(
@@ -53,7 +55,8 @@ __all__ = ["alter_topic"]
 @click.option(
     "--schema",
     metavar="FILE",
-    help="A file with a newer schema, as for create-topic: its new columns are added, and its wider types are applied.",
+    help="A file with a newer schema, as for create-topic: its new columns are added, and its wider types "
+    "are applied.",
 )
 @with_schema_format
 def alter_topic(
@@ -73,8 +76,9 @@ def alter_topic(
 ) -> None:
     """Change TOPIC in one step: add partitions; add, drop or rename columns; widen types; change settings.
 
-    Existing data is not rewritten. With more partitions, keys go to other partitions than before. A column that is added under the name of a dropped one is null in all
-    older records; values of dropped columns stay in files until a compaction.
+    Existing data is not rewritten. With more partitions, keys go to other partitions than before. A column
+    that is added under the name of a dropped one is null in all older records; values of dropped columns stay
+    in files until a compaction.
     """
     widths = {field.name: field.type for field in parse_columns(widened)} if widened else {}
     if len(widths) < len(widened):
@@ -103,7 +107,9 @@ def alter_topic(
 
 
 def _names(pairs: tuple[str, ...]) -> dict[str, str]:
-    """Return the new name of each column. Raises click.UsageError: a pair has no ``=``, or a column is named twice."""
+    """Return the new name of each column. Raises click.UsageError: a pair has no ``=``, or a column is named
+    twice.
+    """
     found: dict[str, str] = {}
     for pair in pairs:
         old, sign, new = pair.partition("=")

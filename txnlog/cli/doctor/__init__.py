@@ -6,5 +6,6 @@
 * ``store``: the store is reachable, its clock agrees, it keeps the protocol's promises.
 * ``log``: the log opens, its maintenance runs, no transaction holds readers back for long.
 
-May import: the shared modules of ``txnlog.cli``, and ``txnformat``, inside functions where pyarrow would be loaded.
+May import: the shared modules of ``txnlog.cli``, and ``txnformat``, inside functions where pyarrow would be
+loaded.
 """

@@ -18,8 +18,8 @@ __all__ = ["doctor"]
 def doctor(place: Place | None, no_write: bool, as_json: bool) -> int:
     """Check environment, store and log, and say what to do.
 
-    Without --root only the environment. The store's checks create and delete a few small objects below the root; the
-    log itself is not written to. Exit code 1 when there is a problem.
+    Without --root only the environment. The store's checks create and delete a few small objects below the
+    root; the log itself is not written to. Exit code 1 when there is a problem.
     """
     from txnlog.cli.doctor.environment import check_environment
 

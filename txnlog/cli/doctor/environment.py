@@ -143,7 +143,9 @@ def _check_registration() -> Check:
 
 
 def check_spark_python(environment: Mapping[str, str]) -> Check:
-    """Return the check of the Python that Spark starts: ``PYSPARK_PYTHON``'s, else ``python3`` on the PATH."""
+    """Return the check of the Python that Spark starts: ``PYSPARK_PYTHON``'s, else ``python3`` on the
+    PATH.
+    """
     name = environment.get("PYSPARK_PYTHON") or "python3"
     program = shutil.which(name, path=environment.get("PATH"))
     fix = f"activate this environment, or: export PYSPARK_PYTHON={shlex.quote(sys.executable)}"

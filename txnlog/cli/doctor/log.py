@@ -1,4 +1,6 @@
-"""Checks of a log for ``doctor``: it opens, its maintenance runs, no transaction holds readers back for long."""
+"""Checks of a log for ``doctor``: it opens, its maintenance runs, no transaction holds readers back for
+long.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,8 @@ def _check_transactions(state: LogState, measured: LogMetrics) -> Check:
     started_ms, name = min((state.transactional_ids[name].started_ms or 0, name) for name in state.undecided)
     prepared = measured.oldest_prepared
     found = (
-        f"{len(state.undecided)} open, {len(late)} of them late and {measured.prepared_transactions} prepared; "
+        f"{len(state.undecided)} open, {len(late)} of them late and {measured.prepared_transactions} "
+        f"prepared; "
         f"the oldest is {name!r}, for {(measured.measured_ms - started_ms) // 1000} s; "
         f"offsets held back: {sum(part.lag for part in measured.partitions)}"
     )

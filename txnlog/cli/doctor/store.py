@@ -25,7 +25,9 @@ _RIGHTS = "give this user the rights of docs/storage.md"
 
 
 def check_store(place: Place, *, write: bool) -> tuple[list[Check], ObjectStore | None]:
-    """Return the checks, and the store if it is usable. ``write``: whether they may create, and delete, objects."""
+    """Return the checks, and the store if it is usable. ``write``: whether they may create, and delete,
+    objects.
+    """
     from txnformat import keys
     from txnformat.clock import SystemClock, SystemIds
 
@@ -64,7 +66,9 @@ def _leaving_no_directory(store: ObjectStore) -> Iterator[None]:
 
 
 def check_promises(store: ObjectStore, clock: Clock, ids: Ids) -> list[Check]:
-    """Return the checks of what the protocol asks of a store, tried out with objects that are no part of a log."""
+    """Return the checks of what the protocol asks of a store, tried out with objects that are no part of a
+    log.
+    """
     from txnformat.store.probe import probe_store
 
     checks = []

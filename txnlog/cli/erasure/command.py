@@ -47,7 +47,8 @@ ERASURES = Table(
 )
 @click.option(
     "--key",
-    help="Key of an erasure to continue, or of a new one: 32 random hex digits or more. Default: a random key. The log never stores it.",
+    help="Key of an erasure to continue, or of a new one: 32 random hex digits or more. Default: a random "
+    "key. The log never stores it.",
 )
 @click.option("--all-rows", is_flag=True, help="Allow a condition that matches every committed record.")
 @dry_run_option
@@ -55,12 +56,14 @@ ERASURES = Table(
     "--status",
     "status",
     is_flag=True,
-    help="Show the erasures of the log, or the one whose id is given in place of TOPIC, and what each lacks; also look for objects left over in the store.",
+    help="Show the erasures of the log, or the one whose id is given in place of TOPIC, and what each "
+    "lacks; also look for objects left over in the store.",
 )
 @click.option(
     "--abandon",
     is_flag=True,
-    help="Abandon the erasure whose id is given in place of TOPIC, because its key is lost: the log forgets it, without a certificate. Needs --requested-by.",
+    help="Abandon the erasure whose id is given in place of TOPIC, because its key is lost: the log "
+    "forgets it, without a certificate. Needs --requested-by.",
 )
 def erase(
     topic: str | None,
@@ -76,9 +79,11 @@ def erase(
 ) -> None:
     """Remove the records of TOPIC that a condition matches, for good.
 
-    Files that hold such records are rewritten without them, and readers stop seeing the records at once; vacuums delete the old files, and `txnlog maintain all` writes a
-    certificate when nothing is left. Keep the key that the command shows first (with --json it is in the answer, so give one that you have kept): if open transactions hold the erasure back, or the command was cut short, call it
-    again with the same condition and key. A log of an older version needs `txnlog upgrade` once before.
+    Files that hold such records are rewritten without them, and readers stop seeing the records at once;
+    vacuums delete the old files, and `txnlog maintain all` writes a certificate when nothing is left. Keep
+    the key that the command shows first (with --json it is in the answer, so give one that you have kept): if
+    open transactions hold the erasure back, or the command was cut short, call it again with the same
+    condition and key. A log of an older version needs `txnlog upgrade` once before.
     """
     if status:
         if where is not None or requested_by is not None or key is not None or abandon:
@@ -139,7 +144,8 @@ def _show(report: ErasureReport) -> None:
     say(f"{one.erasure_id}, {begun}: {counted(one.records, 'record')} removed, {one.stage.value}")
     if report.is_new and not report.rows:
         say(
-            f"no row matches the condition: if it is wrong, txnlog erase {one.erasure_id} --abandon abandons the erasure"
+            f"no row matches the condition: if it is wrong, txnlog erase {one.erasure_id} --abandon "
+            f"abandons the erasure"
         )
     for missing in one.missing:
         say(f"missing: {missing}")
@@ -152,7 +158,8 @@ def _abandon(place: Place, erasure_id: str, requested_by: str, as_json: bool) ->
         print_json({"abandoned": before.to_dict()})
     else:
         say(
-            f"erasure {before.erasure_id} is abandoned: {counted(before.records, 'record')} removed, {before.stage.value}; it gets no certificate"
+            f"erasure {before.erasure_id} is abandoned: {counted(before.records, 'record')} removed, "
+            f"{before.stage.value}; it gets no certificate"
         )
 
 
@@ -167,7 +174,8 @@ def _show_status(place: Place, erasure_id: str | None, as_json: bool) -> None:
             raise NotFoundError(
                 "no such erasure",
                 kind="unknown-erasure",
-                hint="--status without an id lists the erasures in the log's state; `txnlog history --all` shows older ones",
+                hint="--status without an id lists the erasures in the log's state; `txnlog history "
+                "--all` shows older ones",
                 erasure_id=erasure_id,
             )
     if as_json:

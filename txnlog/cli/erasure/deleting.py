@@ -37,7 +37,8 @@ def _parse_before(
     required=True,
     metavar="OFFSETS",
     callback=_parse_before,
-    help="The first offset that stays: 7 for every partition, 0:7,2:9 for partitions 0 and 2, or latest (the last stable offset) for every partition.",
+    help="The first offset that stays: 7 for every partition, 0:7,2:9 for partitions 0 and 2, or latest "
+    "(the last stable offset) for every partition.",
 )
 @dry_run_option
 @click.option(
@@ -49,7 +50,8 @@ def _parse_before(
     "--prepared",
     multiple=True,
     metavar="TRANSACTIONAL_ID",
-    help="Discard this prepared transaction's records in such a partition; implies --force. Repeat the option for more.",
+    help="Discard this prepared transaction's records in such a partition; implies --force. Repeat the "
+    "option for more.",
 )
 def delete_records(
     topic: str,
@@ -62,7 +64,8 @@ def delete_records(
 ) -> None:
     """Remove the oldest records of TOPIC for good.
 
-    The first offsets of partitions move; they never go back. A log of an older version needs `txnlog upgrade` once before.
+    The first offsets of partitions move; they never go back. A log of an older version needs `txnlog upgrade`
+    once before.
     """
     with place.open() as log:
         done = log.delete_records(topic, offsets, dry_run=dry_run, force=prepared or force)
@@ -87,14 +90,16 @@ def delete_records(
     "--prepared",
     multiple=True,
     metavar="TRANSACTIONAL_ID",
-    help="Discard this prepared transaction's records in the topic; implies --force. Repeat the option for more.",
+    help="Discard this prepared transaction's records in the topic; implies --force. Repeat the option "
+    "for more.",
 )
 def delete_topic(
     topic: str, place: Place, dry_run: bool, yes: bool, force: bool, prepared: tuple[str, ...], as_json: bool
 ) -> None:
     """Delete TOPIC with all its records, subscriptions and positions, for good.
 
-    A topic that is created under the same name afterwards is another one. A log of an older version needs `txnlog upgrade` once before.
+    A topic that is created under the same name afterwards is another one. A log of an older version needs
+    `txnlog upgrade` once before.
     """
     with place.open() as log:
         partitions = log.state.topic(topic).partitions

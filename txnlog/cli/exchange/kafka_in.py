@@ -23,7 +23,8 @@ FILE = FilePath()
 @with_course(
     group="kafka-import",
     group_help="Name of the import: its positions are those of this group.",
-    partitions_help="Keep each record's partition, choose it by key, or send partition N of Kafka to partition M.",
+    partitions_help="Keep each record's partition, choose it by key, or send partition N of Kafka to "
+    "partition M.",
     lost_help="If Kafka has removed records before they were imported: fail, or skip the gap.",
     batch_records=50_000,
     batch_help="Maximum number of records in a transaction.",
@@ -59,7 +60,8 @@ FILE = FilePath()
 @click.option(
     "--value-schema",
     type=FILE,
-    help="File with the Avro schema, or the .proto file or Protobuf descriptors, of values, in place of a registry.",
+    help="File with the Avro schema, or the .proto file or Protobuf descriptors, of values, in place of a "
+    "registry.",
 )
 @click.option(
     "--value-message",
@@ -100,8 +102,9 @@ def import_kafka(
 ) -> None:
     """Import TOPICs of Kafka into the log, each record exactly once.
 
-    The next offset of each partition is committed together with its records: the command can be stopped or killed at any time; call it again with the same --group to continue.
-    TOPIC=OTHER gives the topic another name in the log.
+    The next offset of each partition is committed together with its records: the command can be stopped or
+    killed at any time; call it again with the same --group to continue. TOPIC=OTHER gives the topic another
+    name in the log.
     """
     from txnlog.kafka.importing import import_topics
 
@@ -129,10 +132,12 @@ def _show(report: ImportReport) -> None:
         say(f"created topic {name}")
     for lost in report.lost:
         say(
-            f"skipped offsets {lost.first} to {lost.end - 1} of {lost.topic}, partition {lost.partition}: Kafka has removed them"
+            f"skipped offsets {lost.first} to {lost.end - 1} of {lost.topic}, partition {lost.partition}: "
+            f"Kafka has removed them"
         )
     if report.dead_letters:
         say(
-            f"{counted(report.dead_letters, 'record')} could not be imported, and went to the topic of dead letters"
+            f"{counted(report.dead_letters, 'record')} could not be imported, and went to the topic of "
+            f"dead letters"
         )
     say(f"imported {counted(report.records, 'record')} in {counted(report.commits, 'commit')}")

@@ -61,9 +61,11 @@ def transfer(place: Place, *, shown: bool) -> Iterator[tuple[TxnLog, Callable[[_
 def with_course(
     *, group: str, group_help: str, partitions_help: str, lost_help: str, batch_records: int, batch_help: str
 ) -> Callable[[Command], Command]:
-    """Give a command topics, a log, brokers, and options of where it begins, goes, and stops. The texts differ by direction.
+    """Give a command topics, a log, brokers, and options of where it begins, goes, and stops. The texts
+    differ by direction.
 
-    Passed on: ``topics`` (the other name by each name), ``place``, ``kafka`` (properties of the client), and the options by their names.
+    Passed on: ``topics`` (the other name by each name), ``place``, ``kafka`` (properties of the client), and
+    the options by their names.
     """
     options: list[Callable[[Command], Command]] = [
         click.argument("topics", nargs=-1, required=True, metavar="TOPIC[=OTHER]...", callback=_parse_topics),
@@ -106,7 +108,9 @@ def with_course(
 
 
 def _with_brokers(function: Command) -> Command:
-    """Give a command ``--bootstrap-servers`` and ``--config``, passed on as ``kafka``: properties of the Kafka client."""
+    """Give a command ``--bootstrap-servers`` and ``--config``, passed on as ``kafka``: properties of the
+    Kafka client.
+    """
 
     @click.option(
         "--bootstrap-servers",
@@ -121,7 +125,8 @@ def _with_brokers(function: Command) -> Command:
         multiple=True,
         callback=parse_pairs,
         metavar="KEY=VALUE|@FILE",
-        help="A property of librdkafka, such as security.protocol=SASL_SSL; repeat the option for more. @FILE reads lines KEY=VALUE, or a JSON object: put secrets into a file.",
+        help="A property of librdkafka, such as security.protocol=SASL_SSL; repeat the option for more. "
+        "@FILE reads lines KEY=VALUE, or a JSON object: put secrets into a file.",
     )
     @functools.wraps(function)
     def wrapped(*arguments: Any, bootstrap_servers: str | None, config: dict[str, str], **others: Any) -> Any:

@@ -19,8 +19,10 @@ __all__ = ["export_kafka"]
 @click.command("kafka")
 @with_course(
     group="kafka-export",
-    group_help="Name of the export: Kafka keeps its positions, and the group of this name has copies of them.",
-    partitions_help="Keep each record's partition, choose it by key, or send partition N to partition M of Kafka.",
+    group_help="Name of the export: Kafka keeps its positions, and the group of this name has copies of "
+    "them.",
+    partitions_help="Keep each record's partition, choose it by key, or send partition N to partition M "
+    "of Kafka.",
     lost_help="If the log has removed records before they were exported: fail, or skip the gap.",
     batch_records=10_000,
     batch_help="About how many records a transaction has at most.",
@@ -28,7 +30,8 @@ __all__ = ["export_kafka"]
 @click.option(
     "--start",
     type=click.Choice(["earliest", "latest", "group"]),
-    help="Where to begin when Kafka has no positions of the export; group: at their copies in the log. Default of a new one: earliest.",
+    help="Where to begin when Kafka has no positions of the export; group: at their copies in the log. "
+    "Default of a new one: earliest.",
 )
 @click.option(
     "--create", is_flag=True, help="Create topics that Kafka does not have, with as many partitions as here."
@@ -43,8 +46,9 @@ def export_kafka(
 ) -> None:
     """Export TOPICs of the log to Kafka, each committed record exactly once.
 
-    Records are sent in Kafka transactions, together with the positions behind them: the command can be stopped or killed at any time; call it again with the same --group to continue.
-    TOPIC=OTHER gives the topic another name in Kafka.
+    Records are sent in Kafka transactions, together with the positions behind them: the command can be
+    stopped or killed at any time; call it again with the same --group to continue. TOPIC=OTHER gives the
+    topic another name in Kafka.
     """
     from txnlog.kafka.exporting import export_topics
 

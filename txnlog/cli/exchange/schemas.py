@@ -1,4 +1,6 @@
-"""``txnlog schema``, and ``--schema`` of ``create-topic``: schemas of topics as those of other systems, and back."""
+"""``txnlog schema``, and ``--schema`` of ``create-topic``: schemas of topics as those of other systems, and
+back.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["ABOUT_A_FILE", "READ_FORMATS", "WAYS_TO_GROW", "schema", "schema_in", "with_schema_format"]
 
 READ_FORMATS = ("avro", "json-schema", "protobuf", "arrow", "parquet", "spark", "ddl")
-"""Forms of files that ``--schema-format`` names: the members of ``SchemaFormat``, whose module is imported when it is needed."""
+"""Forms of files that ``--schema-format`` names: the members of ``SchemaFormat``, whose module is imported
+when it is needed."""
 BINARY = ("arrow", "parquet")
 
 ABOUT_A_FILE = "--schema-format and --message are about the file of --schema"
@@ -53,7 +56,8 @@ def with_schema_format(function: Callable[..., Any]) -> Callable[..., Any]:
     type=click.Choice(READ_FORMATS),
     default="ddl",
     show_default=True,
-    help="The form: an Avro record, a JSON Schema of the rows, a .proto file, an Arrow stream or a Parquet file without rows, the JSON of a Spark StructType, or Spark's DDL.",
+    help="The form: an Avro record, a JSON Schema of the rows, a .proto file, an Arrow stream or a "
+    "Parquet file without rows, the JSON of a Spark StructType, or Spark's DDL.",
 )
 @click.option(
     "--output",
@@ -67,7 +71,8 @@ def schema(
 ) -> None:
     """Write the columns of TOPIC as a schema of another system.
 
-    arrow, parquet, spark and ddl have every type of a topic; columns that avro, json-schema or protobuf do not have are named, and nothing is written.
+    arrow, parquet, spark and ddl have every type of a topic; columns that avro, json-schema or protobuf do
+    not have are named, and nothing is written.
     """
     from txnlog.schemas import export_schema
 
@@ -96,7 +101,9 @@ def schema(
 
 
 def schema_in(text: str, format_: str | None, message: str | None, ways: str = WAYS) -> pa.Schema:
-    """Return the schema that ``--schema`` names by a file. ``ways``: what else it may name, for hints. Raises NotFoundError ``no-file``; InvalidInputError: as of ``read_schema``."""
+    """Return the schema that ``--schema`` names by a file. ``ways``: what else it may name, for hints. Raises
+    NotFoundError ``no-file``; InvalidInputError: as of ``read_schema``.
+    """
     from txnlog.schemas import read_schema
     from txnlog.schemas.formats import FILES
 

@@ -1,4 +1,6 @@
-"""``txnlog import delta`` and ``txnlog import parquet``: tables of other systems into the log, each row once."""
+"""``txnlog import delta`` and ``txnlog import parquet``: tables of other systems into the log, each row
+once.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,8 @@ def _with_options(follow: str) -> Callable[[Callable[..., Any]], Callable[..., A
 @click.option(
     "--changes",
     is_flag=True,
-    help="Import versions that change or remove rows, too: as rows with the columns change_type and table_version.",
+    help="Import versions that change or remove rows, too: as rows with the columns change_type and "
+    "table_version.",
 )
 @click.option(
     "--table-option",
@@ -81,14 +84,16 @@ def _with_options(follow: str) -> Callable[[Callable[..., Any]], Callable[..., A
     multiple=True,
     callback=parse_pairs,
     metavar="KEY=VALUE|@FILE",
-    help="An option of the table's store, as the package deltalake names it; repeat the option for more. @FILE reads lines KEY=VALUE, or a JSON object: put secrets into a file.",
+    help="An option of the table's store, as the package deltalake names it; repeat the option for more. "
+    "@FILE reads lines KEY=VALUE, or a JSON object: put secrets into a file.",
 )
 @_with_options("Follow the table. Default: stop at the version that was newest at the start.")
 def import_delta(place: Place, as_json: bool, table: str, **settings: Any) -> None:
     """Import the Delta table TABLE into TOPIC, each row exactly once.
 
-    The first call copies the rows of one version. Later calls, or --follow, bring what newer versions have added: each version in one transaction. The command can be
-    stopped or killed at any time; call it again to continue.
+    The first call copies the rows of one version. Later calls, or --follow, bring what newer versions have
+    added: each version in one transaction. The command can be stopped or killed at any time; call it again to
+    continue.
     """
     from txnlog.tables import importing
 
@@ -103,7 +108,8 @@ def import_delta(place: Place, as_json: bool, table: str, **settings: Any) -> No
 def import_parquet(place: Place, as_json: bool, path: str, **settings: Any) -> None:
     """Import the Parquet files of PATH into TOPIC, each row exactly once.
 
-    PATH is a file or a directory, or a URL such as s3://bucket/files. Files are taken in the order of their paths; later calls, or --follow, bring files whose paths sort behind.
+    PATH is a file or a directory, or a URL such as s3://bucket/files. Files are taken in the order of their
+    paths; later calls, or --follow, bring files whose paths sort behind.
     """
     from txnlog.tables import importing
 
@@ -132,5 +138,6 @@ def _run(place: Place, as_json: bool, settings: dict[str, Any], call: Callable[.
     end = "" if at in (None, "") else f", up to {what}{at}"  # a single file has no name below its folder
     whole = f" ({report.as_they_are} as they are)" if report.as_they_are else ""
     say(
-        f"imported {counted(report.rows, 'row')} of {counted(report.files, 'file')}{whole} in {counted(report.commits, 'commit')}{end}"
+        f"imported {counted(report.rows, 'row')} of {counted(report.files, 'file')}{whole} in "
+        f"{counted(report.commits, 'commit')}{end}"
     )

@@ -63,7 +63,8 @@ entries_option = click.option(
 @click.option("--timestamp-as-of", metavar="TIME", help="End with the last entry at or before this time.")
 @entries_option
 def report(place: Place, as_json: bool, topic: str | None, output: Path, **window: Any) -> None:
-    """Write one HTML file that shows the log: transactions over offsets and over time, what holds readers back and the command that ends it, groups, files, requests and their cost.
+    """Write one HTML file that shows the log: transactions over offsets and over time, what holds readers
+    back and the command that ends it, groups, files, requests and their cost.
 
     A slider goes through the states of the window. The file fetches nothing, so it can be sent, and kept.
     """
@@ -98,7 +99,8 @@ def _written(timeline: Timeline, output: Path) -> int:
     default="127.0.0.1",
     callback=named,
     show_default=True,
-    help="Address to listen at. Machines that reach another address than 127.0.0.1 can read names and offsets of the log.",
+    help="Address to listen at. Machines that reach another address than 127.0.0.1 can read names and "
+    "offsets of the log.",
 )
 @click.option(
     "--port",
@@ -112,7 +114,8 @@ def _written(timeline: Timeline, output: Path) -> int:
     "allowed",
     multiple=True,
     metavar="NAME",
-    help="A name by which browsers reach the page, besides --host, localhost, 127.0.0.1 and [::1]; repeat the option for more.",
+    help="A name by which browsers reach the page, besides --host, localhost, 127.0.0.1 and [::1]; repeat "
+    "the option for more.",
 )
 @click.option(
     "--every",
@@ -162,11 +165,13 @@ def ui(
             else:
                 say(f"{url} shows {printable(log.url)}; Ctrl-C ends it")
                 say(
-                    f"an open page costs {minute:.0f} GET a minute, ${dollars:.6f} (${dollars * MONTH_MINUTES:.2f} a month at S3's list price)"
+                    f"an open page costs {minute:.0f} GET a minute, ${dollars:.6f} "
+                    f"(${dollars * MONTH_MINUTES:.2f} a month at S3's list price)"
                 )
             if host not in ("127.0.0.1", "localhost", "::1"):
                 show_lines(
-                    f"txnlog: note: the page has no password, and listens at {host}: all that can reach it can read it",
+                    f"txnlog: note: the page has no password, and listens at {host}: all that can reach "
+                    f"it can read it",
                     sys.stderr,
                 )
             sys.stdout.flush()

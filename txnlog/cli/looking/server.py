@@ -1,7 +1,8 @@
-"""The page's server: Starlette and uvicorn around a Service. It answers GET, to hosts that it knows, and nothing else.
+"""The page's server: Starlette and uvicorn around a Service. It answers GET, to hosts that it knows, and
+nothing else.
 
-A page of another site could reach a server on this machine through the browser (DNS rebinding): so each request must name a host that is
-allowed. Each answer forbids all that the page does not need.
+A page of another site could reach a server on this machine through the browser (DNS rebinding): so each
+request must name a host that is allowed. Each answer forbids all that the page does not need.
 """
 
 from __future__ import annotations

@@ -52,9 +52,12 @@ class Service:
             return page(self._newest(), every_ms=self._every_ms)
 
     def follow(self, entry: int) -> str:
-        """Return the newest document as JSON if it ends behind ``entry``; else only what changes without entries.
+        """Return the newest document as JSON if it ends behind ``entry``; else only what changes without
+        entries.
 
-        Requests: 1 GET at most once in ``every_ms``, and a second one every other time, which tells that the log is still there; 2 for each new entry. While a look fails each page that asks looks, and gets the error.
+        Requests: 1 GET at most once in ``every_ms``, and a second one every other time, which tells that the
+        log is still there; 2 for each new entry. While a look fails each page that asks looks, and gets the
+        error.
         """
         with self._lock:
             self._look()
@@ -65,9 +68,11 @@ class Service:
         return msgspec.json.encode(unchanged).decode()
 
     def document(self, entry: int) -> str:
-        """Return the document that ends with an entry, as JSON. Raises NotFoundError: its state cannot be told.
+        """Return the document that ends with an entry, as JSON. Raises NotFoundError: its state cannot be
+        told.
 
-        Requests: 1 GET at most once in ``every_ms``, and for each state that is read, which tells that the log is still the one that was opened.
+        Requests: 1 GET at most once in ``every_ms``, and for each state that is read, which tells that the
+        log is still the one that was opened.
         """
         if type(entry) is not int or entry < 0:
             raise InvalidInputError("the entry is not a number from 0 on", kind="invalid-version")

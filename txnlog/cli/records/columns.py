@@ -32,7 +32,8 @@ ALIASES = {
 
 _TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|[0-9]{1,9}|[<>(),:])")
 HINT = (
-    "write name:type, with a type such as int64, float64, bool, string, binary, date, timestamp, decimal(10,2), "
+    "write name:type, with a type such as int64, float64, bool, string, binary, date, timestamp, "
+    "decimal(10,2), "
     "list<string>, map<string,int64>, struct<x:double,y:double>"
 )
 
@@ -102,7 +103,8 @@ class _Text:
             raise ValueError("decimal needs whole numbers, as in decimal(10,2)")
         if not (1 <= digits <= DECIMAL_PRECISION_MAX and 0 <= places <= digits):
             raise ValueError(
-                f"decimal takes a precision from 1 to {DECIMAL_PRECISION_MAX} and a scale from 0 to the precision"
+                f"decimal takes a precision from 1 to {DECIMAL_PRECISION_MAX} and a scale from 0 to the "
+                f"precision"
             )
         return [digits, places]
 

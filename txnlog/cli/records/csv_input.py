@@ -1,7 +1,8 @@
-"""CSV as input: a header and rows of the topic's columns; every wrong row is named, as far as an error can name them.
+"""CSV as input: a header and rows of the topic's columns; every wrong row is named, as far as an error can
+name them.
 
-pyarrow cuts the text into values; it stops at the first that does not fit a type, so the values are taken as bytes and
-become the columns' types here.
+pyarrow cuts the text into values; it stops at the first that does not fit a type, so the values are taken as
+bytes and become the columns' types here.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ ROW_BYTES_MAX = 16 * 2**20
 def read_csv(
     file: io.BufferedReader, total: int | None, schema: pa.Schema, binary: Binary, delimiter: str
 ) -> Source:
-    """Return the input. Raises InvalidInputError: ``unsupported-column``; ``invalid-record`` while pieces are taken."""
+    """Return the input. Raises InvalidInputError: ``unsupported-column``; ``invalid-record`` while pieces are
+    taken.
+    """
     nested = [
         f"column {field.name!r:.300} of type {field.type} cannot come from CSV"
         for field in schema
@@ -101,7 +104,8 @@ def read_csv(
 class _Ended(io.RawIOBase):
     """A file with a line behind its last one, as UTF-8: pyarrow cannot hand on a row that is none.
 
-    Each byte of what is not UTF-8 becomes a character of its own; the characters that stand for bytes become four of them.
+    Each byte of what is not UTF-8 becomes a character of its own; the characters that stand for bytes become
+    four of them.
     """
 
     def __init__(self, file: io.BufferedReader, line: bytes, quotes: Quotes) -> None:
@@ -129,7 +133,8 @@ class _Ended(io.RawIOBase):
     def _next(self, size: int) -> bytes:
         found = self._file.read(size)
         self._last = found[-1:] or self._last
-        # A line without an end comes with the one behind it: pyarrow takes no header from a block that has no whole line.
+        # A line without an end comes with the one behind it: pyarrow takes no header from a block that has no
+        # whole line.
         self._is_over = len(found) < size
         text = self._decode(found, self._is_over)
         self._quotes.feed(text)
@@ -171,7 +176,8 @@ class _Rows:
         self._refused: set[int] = set()
         self._wrong: list[tuple[int, str]] = []
         self.end_mark = secrets.token_hex(16)
-        """Begins a line that is put behind the last one, and no row of the input. A quote that is still open takes it in: so the last row is not whole."""
+        """Begins a line that is put behind the last one, and no row of the input. A quote that is still open
+        takes it in: so the last row is not whole."""
         self._is_ended = False
 
     def refuse(self, row: pc.InvalidRow) -> str:
@@ -189,7 +195,9 @@ class _Rows:
         return "skip"
 
     def typed(self, batch: pa.RecordBatch, text: _Ended) -> pa.RecordBatch:
-        """Return a batch of a text in the topic's types. Raises InvalidInputError: what was wrong so far, if it is enough."""
+        """Return a batch of a text in the topic's types. Raises InvalidInputError: what was wrong so far, if
+        it is enough.
+        """
         numbers = self._numbers(batch.num_rows)
         for place, name in enumerate(batch.schema.names):
             if name not in self._schema.names:
@@ -278,7 +286,9 @@ def _shown(text: str) -> str:
 
 
 def _cast(texts: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Return texts as values, as pyarrow's reader of CSV understands them; times without a zone are in UTC."""
+    """Return texts as values, as pyarrow's reader of CSV understands them; times without a zone are in
+    UTC.
+    """
     if pt.is_string(type_) or pt.is_large_string(type_) or pt.is_boolean(type_):
         return texts.cast(type_)
     texts = compute.utf8_trim(texts, " \t")

@@ -1,4 +1,6 @@
-"""Records as CSV: text and numbers as pyarrow writes them, bytes as text, and formulas made harmless if asked for."""
+"""Records as CSV: text and numbers as pyarrow writes them, bytes as text, and formulas made harmless if asked
+for.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ def write_csv(
 ) -> None:
     """Write a header and the rows.
 
-    Raises InvalidInputError of kind ``unsupported-column`` (nested) or ``not-utf8`` (``binary`` cannot show the bytes).
+    Raises InvalidInputError of kind ``unsupported-column`` (nested) or ``not-utf8`` (``binary`` cannot show
+    the bytes).
     """
     import pyarrow as pa
     import pyarrow.csv as pc
@@ -68,7 +71,9 @@ def write_csv(
 
 
 def _write_far(columns: list[Any], far: list[int], schema: pa.Schema, file: BinaryIO, delimiter: str) -> None:
-    """Write a batch with times that Python has not: pyarrow shows nonsense in their places, so these columns are text."""
+    """Write a batch with times that Python has not: pyarrow shows nonsense in their places, so these columns
+    are text.
+    """
     import pyarrow as pa
     import pyarrow.csv as pc
 

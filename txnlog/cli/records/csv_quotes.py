@@ -16,7 +16,8 @@ class Quotes:
 
     def __init__(self, delimiter: str) -> None:
         ends = re.escape(delimiter) + r"\r\n"
-        # A quote elsewhere in a value is a character as any other. Behind the last quote of the text another may come.
+        # A quote elsewhere in a value is a character as any other. Behind the last quote of the text another
+        # may come.
         self._quoted = re.compile(
             rf'(?<=[{ends}])"[^"]*+(?:""[^"]*+)*+(?:"(?P<more>[^{ends}"][^{ends}]{{0,40}})|"(?=[{ends}])|(?P<open>"?\Z))'
         )
@@ -48,7 +49,8 @@ class Quotes:
             if found["more"]:
                 shown = f"{found[0][:40]}{'…' if len(found[0]) > 40 else ''}"
                 self.problems.append(
-                    f"line {line}: text stands behind a closing quote: {shown!r}; write a quote inside a value twice"
+                    f"line {line}: text stands behind a closing quote: {shown!r}; write a quote inside a "
+                    f"value twice"
                 )
         self._rest = text[-1:]
         self._line = line + text.count("\n", done, len(text) - 1)

@@ -28,5 +28,7 @@ _BY_SUFFIX = {
 
 
 def format_of(path: Path) -> Format | None:
-    """Return the form that the suffix of a name stands for, in any letter case; None for another suffix, or none."""
+    """Return the form that the suffix of a name stands for, in any letter case; None for another suffix, or
+    none.
+    """
     return _BY_SUFFIX.get(path.suffix.lower())

@@ -1,4 +1,6 @@
-"""Records as a consumer reads them: ``consume --follow`` waits for more, ``consume --group`` commits positions."""
+"""Records as a consumer reads them: ``consume --follow`` waits for more, ``consume --group`` commits
+positions.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Following", "followed"]
 
 WAIT_MS = 5_000
-"""Longest time of one poll, ms: a signal ends it at once. After a poll without records the log is looked up."""
+"""Longest time of one poll, ms: a signal ends it at once. After a poll without records the log is
+looked up."""
 RECORDS_MAX = 10_000
 """Most records of a batch."""
 COMMIT_INTERVAL_MS = 5_000
@@ -48,10 +51,11 @@ class Following:
 
 @contextmanager
 def followed(log: TxnLog, wanted: Following) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
-    """Give the schema of records and their batches, without end if ``wanted.waits``. A batch counts as written when the next one is asked for.
+    """Give the schema of records and their batches, without end if ``wanted.waits``. A batch counts as
+    written when the next one is asked for.
 
-    The group's positions are committed every few seconds and at the end: behind what is written. An interrupt ends the
-    batches without an error.
+    The group's positions are committed every few seconds and at the end: behind what is written. An interrupt
+    ends the batches without an error.
     """
     from txnformat.consumers.consumer import Consumer
     from txnformat.reading.rows import output_schema
@@ -147,7 +151,9 @@ class _Reading:
 
 
 def _read_columns(log: TxnLog, wanted: Following) -> list[str] | None:
-    """Return the columns to read: those to show, and those of the condition. None: all, and METADATA_COLUMNS."""
+    """Return the columns to read: those to show, and those of the condition. None: all, and
+    METADATA_COLUMNS.
+    """
     from txnformat.consumers.fetching import METADATA_COLUMNS
     from txnformat.reading.plan import topic_predicate
     from txnformat.reading.rows import METADATA_FIELDS

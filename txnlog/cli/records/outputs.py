@@ -21,7 +21,8 @@ LINKS_MAX = 40
 
 
 def check_output(path: Path, *, whole: bool = True) -> None:
-    """Raise StorageError of kind ``output-failed`` if the file surely cannot be written: before work is done for it.
+    """Raise StorageError of kind ``output-failed`` if the file surely cannot be written: before work is done
+    for it.
 
     Nothing is opened or made: a FIFO would wait for its reader.
     """
@@ -33,9 +34,10 @@ def check_output(path: Path, *, whole: bool = True) -> None:
 def writing(path: Path, *, whole: bool = True) -> Iterator[BinaryIO]:
     """Open a file to write it.
 
-    ``whole``: a regular file is replaced in one step when all went well, and stays as it was otherwise. The new file has
-    the mode of the old one, and its owner where that is permitted; links lead to the file that is replaced. All else,
-    such as a device, a FIFO or ``/dev/stdout``, is written through, and never replaced.
+    ``whole``: a regular file is replaced in one step when all went well, and stays as it was otherwise. The
+    new file has the mode of the old one, and its owner where that is permitted; links lead to the file that
+    is replaced. All else, such as a device, a FIFO or ``/dev/stdout``, is written through, and never
+    replaced.
 
     Raises StorageError of kind ``output-failed``: the file cannot be written.
     """
@@ -117,7 +119,8 @@ def _links(path: Path) -> list[Path]:
 def _descriptor(path: Path) -> int | None:
     """Return the number of a file of this process that a path such as ``/dev/stdout`` stands for.
 
-    It is written where it stands: opened by its path, a regular file would be cut, and a socket cannot be opened.
+    It is written where it stands: opened by its path, a regular file would be cut, and a socket cannot be
+    opened.
     """
     own = {f"/proc/{os.getpid()}/fd", "/proc/self/fd", "/dev/fd"}
     for one in _links(path):

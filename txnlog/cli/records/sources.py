@@ -46,9 +46,10 @@ def open_source(
 ) -> Iterator[Source]:
     """Open input for a topic with columns ``schema``.
 
-    ``name``: path, or ``-`` for stdin. ``format_``: None: by the suffix, JSON lines for stdin. ``absent``: by column, what
-    gives the JSON value that a line leaves out; null for other columns. ``delimiter``: what stands between two values of CSV; None: a comma, or no CSV. Raises NotFoundError of kind ``no-file``; InvalidInputError of kind ``unknown-format``, ``invalid-file``, and while reading
-    ``invalid-record``.
+    ``name``: path, or ``-`` for stdin. ``format_``: None: by the suffix, JSON lines for stdin. ``absent``: by
+    column, what gives the JSON value that a line leaves out; null for other columns. ``delimiter``: what
+    stands between two values of CSV; None: a comma, or no CSV. Raises NotFoundError of kind ``no-file``;
+    InvalidInputError of kind ``unknown-format``, ``invalid-file``, and while reading ``invalid-record``.
     """
     path = Path(name)
     if name != "-" and not path.exists():
@@ -84,7 +85,7 @@ def open_source(
         )
 
 
-# --- JSON lines ------------------------------------------------------------------------------------------------------
+# --- JSON lines ---------------------------------------------------------------------------------------------
 
 
 class _RepeatedNameError(ValueError):
@@ -146,7 +147,9 @@ class _JsonLines:
         self.problems: list[str] = []
 
     def row(self, line: bytes, number: int) -> list[Any] | None:
-        """Return a line's values in the order of the schema; None for a line with nothing on it, or a bad one."""
+        """Return a line's values in the order of the schema; None for a line with nothing on it, or a bad
+        one.
+        """
         if not line.strip():
             return None
         try:
@@ -163,7 +166,8 @@ class _JsonLines:
             )
             return None
         self.problems += [
-            f"line {number}, column {name!r:.300}: the topic has no such column{other_case(name, self._decoders)}"
+            f"line {number}, column {name!r:.300}: the topic has no such "
+            f"column{other_case(name, self._decoders)}"
             for name in value
             if name not in self._decoders
         ]
@@ -218,7 +222,7 @@ def _read_json(
     return Source(pieces(), total)
 
 
-# --- Parquet ---------------------------------------------------------------------------------------------------------
+# --- Parquet ------------------------------------------------------------------------------------------------
 
 
 def _read_parquet(file: io.BufferedReader) -> Source:

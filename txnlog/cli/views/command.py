@@ -26,7 +26,8 @@ TABLES = Table("Topic Directory Version New Files Added Removed", new=lambda one
     type=click.Choice(["delta", "delta-offsets", "iceberg"]),
     default="delta",
     show_default=True,
-    help="Format of the tables; delta-offsets shows compacted files only, with the offsets of their records; iceberg needs the extra of that name.",
+    help="Format of the tables; delta-offsets shows compacted files only, with the offsets of their "
+    "records; iceberg needs the extra of that name.",
 )
 @click.option(
     "--rebuild",
@@ -34,10 +35,14 @@ TABLES = Table("Topic Directory Version New Files Added Removed", new=lambda one
     help="Rebuild each table completely, in one version; needed after another program has changed it.",
 )
 def publish(topics: tuple[str, ...], place: Place, format_: str, rebuild: bool, as_json: bool) -> None:
-    """Publish TOPICS, or all topics, as tables that other engines read. Records in Parquet files are not copied.
+    """Publish TOPICS, or all topics, as tables that other engines read. Records in Parquet files are not
+    copied.
 
-    All tables show the same entry of the log: whole transactions, as a read with isolation snapshot. Each is in the directory of its topic. The
-    engines that were tried refuse to change it, but pyiceberg's purge_table deletes the files that an Iceberg table names: give programs that only read no right to delete. The manifest names the version of each table at that entry: tables that are read at these versions join without a torn transaction. Any number of processes may publish at the same time.
+    All tables show the same entry of the log: whole transactions, as a read with isolation snapshot. Each is
+    in the directory of its topic. The engines that were tried refuse to change it, but pyiceberg's
+    purge_table deletes the files that an Iceberg table names: give programs that only read no right to
+    delete. The manifest names the version of each table at that entry: tables that are read at these versions
+    join without a torn transaction. Any number of processes may publish at the same time.
     """
     with place.open() as log:
         report = log.publish(*topics, format=format_, rebuild=rebuild)

@@ -1,4 +1,5 @@
-"""The records, ends and positions that a simulated history really holds, kept by the rules of the specification alone, without the product's fold.
+"""The records, ends and positions that a simulated history really holds, kept by the rules of the
+specification alone, without the product's fold.
 
 * ``ledger``: every record of a history. Start reading here; ``ends`` and ``visible`` are its judges of ends
   and of reads.

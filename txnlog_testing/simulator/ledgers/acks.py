@@ -1,4 +1,5 @@
-"""The judge of subscriptions in a simulated history: who has acknowledged each single record, and what was made of it.
+"""The judge of subscriptions in a simulated history: who has acknowledged each single record, and what was
+made of it.
 
 Kept by the rules of the specification alone, offset by offset: an offset is free, pending in one transaction,
 or acknowledged by one caller for good. Nothing here knows of marks or ranges.
@@ -126,7 +127,9 @@ class AckLedger:
             held.pending |= dict.fromkeys(wanted, who)
 
     def ended(self, who: Transaction, outcome: str) -> None:
-        """Note the end of a transaction (outcome ``commit`` or ``abort``); it need not have acknowledged anything."""
+        """Note the end of a transaction (outcome ``commit`` or ``abort``); it need not have acknowledged
+        anything.
+        """
         for key, parts in self._subscriptions.items():
             for part in parts.values():
                 mine = {offset for offset, holder in part.pending.items() if holder == who}
@@ -140,7 +143,9 @@ class AckLedger:
                 self._hits[f"acknowledgements ended: {outcome}"] += 1
 
     def check(self, after: LogState) -> None:
-        """Compare the subscriptions that the entry concerned with what the log says of them, and all claims with them."""
+        """Compare the subscriptions that the entry concerned with what the log says of them, and all claims
+        with them.
+        """
         for key in sorted(self._touched):
             shown, known = after.subscriptions.get(key), self._subscriptions.get(key)
             if (shown is None) != (known is None):

@@ -1,4 +1,6 @@
-"""The judge of ends in a simulated history: whether the client that ended a transaction may do so, and was asked for just this end."""
+"""The judge of ends in a simulated history: whether the client that ended a transaction may do so, and was
+asked for just this end.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +102,8 @@ class EndJudge:
         by_watching = sender.counts_suspended_time and sender.sent_ms - landed_ms >= allowed
         if not by_store and not by_watching:
             raise HistoryViolation(
-                f"{op} comes before its time: {allowed} ms from {since_ms}, which landed at {landed_ms}; {sender}"
+                f"{op} comes before its time: {allowed} ms from {since_ms}, which landed at {landed_ms}; "
+                f"{sender}"
             )
         self._hits["timed out by the store's time" if by_store else "timed out by watching"] += 1
         self._hits["staged records timed out"] += stages

@@ -1,4 +1,5 @@
-"""The judge of consumer groups in a simulated history: members, positions, and what was made of the input below them.
+"""The judge of consumer groups in a simulated history: members, positions, and what was made of the input
+below them.
 
 Kept by the rules of the specification alone, from the operations of the entries as they land: the list of the
 commit operations of each group, in log order, with what became of each. The position of a key is that of the
@@ -215,7 +216,9 @@ class GroupLedger:
             self._hits["group expired"] += 1
 
     def check(self, after: LogState) -> None:
-        """Compare the groups that the entry concerned with what the log says of them, and all claims with positions."""
+        """Compare the groups that the entry concerned with what the log says of them, and all claims with
+        positions.
+        """
         for name in sorted(self._touched):
             self._check_group(name, after)
         self._touched.clear()
@@ -255,7 +258,9 @@ class GroupLedger:
                 raise HistoryViolation(f"{holders} all hold {key} of {name}")
 
     def check_claims(self) -> None:
-        """Check that what was made of a group's input and is committed is made of just what lies below its position."""
+        """Check that what was made of a group's input and is committed is made of just what lies below its
+        position.
+        """
         made: dict[tuple[str, TopicPartition], list[tuple[int, int]]] = {}
         for digest, claim in self.claims.items():
             ranges = made.setdefault((claim.group, claim.key), [])

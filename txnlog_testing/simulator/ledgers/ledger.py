@@ -1,4 +1,5 @@
-"""The judge of records in a simulated history: where each one is, who may see it, and who ended its transaction.
+"""The judge of records in a simulated history: where each one is, who may see it, and who ended its
+transaction.
 
 Kept by the rules of the specification alone, from the operations of the entries as they land: nothing here is
 taken from the fold, and everything is compared with it.
@@ -228,7 +229,9 @@ class Ledger(EndJudge, VisibleJudge):
                 pass
 
     def _expire(self, op: Expire, entry: CommitEntry) -> None:
-        """Check that no producer is forgotten that has something open, or was active after the intent's cutoff."""
+        """Check that no producer is forgotten that has something open, or was active after the intent's
+        cutoff.
+        """
         intent = self._intents[entry.intents[op.intent]]
         assert isinstance(intent.action, ExpireIdle)
         undecided = {producer_id for producer_id, _ in (*self._timed, *self._prepared)}
@@ -410,7 +413,9 @@ class Ledger(EndJudge, VisibleJudge):
                 self.removals.mark(op, entry.entry)
 
     def _delete(self, op: DeleteTopic, intent: Intent) -> None:
-        """Forget a topic: only prepared transactions, which the operation and its user name, may have had something open in it."""
+        """Forget a topic: only prepared transactions, which the operation and its user name, may have had
+        something open in it.
+        """
         action = intent.action
         if not isinstance(action, RemoveTopic) or not {*op.prepared} <= {*action.prepared}:
             raise HistoryViolation(f"{op} is the doing of {action}")
@@ -430,7 +435,9 @@ class Ledger(EndJudge, VisibleJudge):
         self._hits["topic deleted"] += 1
 
     def check_end(self, state: LogState, sidecars: SidecarCache) -> None:
-        """Compare all partitions once more, what is sealed included; and no batch table may be left that nothing refers to."""
+        """Compare all partitions once more, what is sealed included; and no batch table may be left that
+        nothing refers to.
+        """
         for key in sorted(self._in):
             self._check_visible(state, key)
             self._check_sealed(state, key, sidecars)

@@ -1,4 +1,5 @@
-"""The judge of records that go one by one in a simulated history: those of keys that have later ones, and erased ones.
+"""The judge of records that go one by one in a simulated history: those of keys that have later ones, and
+erased ones.
 
 Kept by the rules of the specification alone, from the operations of the entries and from the bytes of the
 files that they name:
@@ -151,7 +152,9 @@ class RewriteLedger:
             self._hits["erased records"] += taken
 
     def _check_whole(self, files: set[str], shown: Mapping[int, Mapping[int, int]]) -> None:
-        """Check that files which are named for the first time hold nothing that is not: it may have been removed, and would stay."""
+        """Check that files which are named for the first time hold nothing that is not: it may have been
+        removed, and would stay.
+        """
         for key in files - self._whole:
             for numbers, offsets, _ in self._file(key):
                 for number, offset in zip(numbers, offsets, strict=True):
@@ -259,7 +262,8 @@ class RewriteLedger:
         is_due = any(end > offset and time <= due_ms for end, time in self._compared.get(key, ()))
         if not row.gone or not is_due:
             raise HistoryViolation(
-                f"{part} has taken {key}/{offset}, for which no later one of its key is known: {row} of entry {commit_entry}"
+                f"{part} has taken {key}/{offset}, for which no later one of its key is known: {row} of "
+                f"entry {commit_entry}"
             )
         self._hits["tombstone taken"] += 1
         if commit_entry > part.commit_entry:

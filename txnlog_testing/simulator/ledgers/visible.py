@@ -1,4 +1,6 @@
-"""The judge of reads in a simulated history: the records that readers see of a partition, unsealed, sealed and compacted."""
+"""The judge of reads in a simulated history: the records that readers see of a partition, unsealed, sealed
+and compacted.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +126,9 @@ class VisibleJudge(ABC):
                     self._hits["abort before a commit over a seal's seam"] += 1
 
     def _check_sealed(self, state: LogState, key: TopicPartition, sidecars: SidecarCache) -> None:
-        """Compare what the segments of a partition show, from its log start on, with what was committed there."""
+        """Compare what the segments of a partition show, from its log start on, with what was committed
+        there.
+        """
         partition = state.partition(key)
         wanted = OffsetRange(partition.log_start, partition.sealed_end)
         shown: set[int] = set()
@@ -171,7 +175,9 @@ class VisibleJudge(ABC):
         return self._bounds(key)[0]
 
     def _check_replace(self, op: Replace, entry: CommitEntry, after: LogState) -> None:
-        """Check that compacted segments have all committed records of their ranges from the log start on, and no others."""
+        """Check that compacted segments have all committed records of their ranges from the log start on, and
+        no others.
+        """
         if self.rewrites is not None:
             self.rewrites.replaced(op, entry, after)
             return

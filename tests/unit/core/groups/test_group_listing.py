@@ -41,7 +41,7 @@ def states(state: LogState, now_ms: int = NOW_MS, **conditions: Any) -> dict[str
     return {one.group: one.state.value for one in list_groups(state, now_ms, **conditions)}
 
 
-# --- lists and descriptions ------------------------------------------------------------------------------------------
+# --- lists and descriptions ---------------------------------------------------------------------------------
 
 
 def test_a_group_is_stable_with_a_live_member_empty_with_positions_and_dead_with_neither() -> None:
@@ -144,7 +144,7 @@ def test_an_unknown_group_is_named_with_those_that_there_are() -> None:
     assert (caught.value.kind, caught.value.values["groups"]) == ("unknown-group", [GROUP])
 
 
-# --- what positions are set to ---------------------------------------------------------------------------------------
+# --- what positions are set to ------------------------------------------------------------------------------
 
 
 def test_every_way_to_say_where_to() -> None:

@@ -48,7 +48,7 @@ def reread(log: Log) -> None:
     assert decode_snapshot(encoded, checkpoint, log.state.log_id).groups == log.state.groups
 
 
-# --- members ---------------------------------------------------------------------------------------------------------
+# --- members ------------------------------------------------------------------------------------------------
 
 
 def test_every_member_begins_a_generation_and_fences_the_one_before() -> None:
@@ -101,7 +101,7 @@ UNREADABLE = {
     "a partition twice": GroupOffsets(GROUP, at(1).offsets + at(2).offsets),
     "metadata too long": GroupOffsets(GROUP, (OffsetCommit(ORDERS.topic_id, 0, 1, "x" * 4_097),)),
     "metadata that is no UTF-8": GroupOffsets(GROUP, (OffsetCommit(ORDERS.topic_id, 0, 1, "\ud800"),)),
-    "metadata that is no text": GroupOffsets(GROUP, (OffsetCommit(ORDERS.topic_id, 0, 1, b"x"),)),  # type: ignore[arg-type]
+    ("metadata that is no text"): GroupOffsets(GROUP, (OffsetCommit(ORDERS.topic_id, 0, 1, b"x"),)),  # type: ignore[arg-type]
     "a position without a name": GroupOffsets(GROUP, positions=(PositionCommit("", "1"),)),
     "a position without a value": GroupOffsets(GROUP, positions=(PositionCommit("a", ""),)),
     "a position too long": GroupOffsets(GROUP, positions=(PositionCommit("a", "x" * 4_097),)),
@@ -144,7 +144,7 @@ def test_the_generation_is_checked_in_a_transaction_too() -> None:
     assert log.state.partition(KEY).log_end == 10, "its records are not committed either"
 
 
-# --- positions -------------------------------------------------------------------------------------------------------
+# --- positions ----------------------------------------------------------------------------------------------
 
 
 def test_a_position_is_in_force_at_once_and_the_next_replaces_it() -> None:
@@ -189,7 +189,7 @@ def test_offsets_of_what_does_not_exist_are_refused() -> None:
         assert error.kind == kind
 
 
-# --- in transactions -------------------------------------------------------------------------------------------------
+# --- in transactions ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("outcome", "expected"), [(COMMIT, 4), (ABORT, 1)])
@@ -263,7 +263,7 @@ def test_the_last_by_log_position_wins_not_the_last_to_end() -> None:
     assert committed(log) == 2, "a plain commit that stands behind it, too"
 
 
-# --- compare and hold ------------------------------------------------------------------------------------------------
+# --- compare and hold ---------------------------------------------------------------------------------------
 
 
 def test_a_compare_takes_what_is_committed_and_nothing_else() -> None:
@@ -344,7 +344,7 @@ def test_a_hold_is_of_one_position_only() -> None:
     assert isinstance(log.commit(Write(first, end=COMMIT)), Included)
 
 
-# --- reset, delete, expire -------------------------------------------------------------------------------------------
+# --- reset, delete, expire ----------------------------------------------------------------------------------
 
 
 def test_a_reset_waits_for_the_members_session_and_fences_it() -> None:

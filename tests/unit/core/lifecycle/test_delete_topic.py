@@ -302,7 +302,7 @@ def test_an_id_that_the_deletion_aborts_is_opened_in_another_entry(opens_first: 
     assert len(verdicts) == (2 if opens_first else 1)
 
 
-# --- versions of applications ----------------------------------------------------------------------------------------
+# --- versions of applications -------------------------------------------------------------------------------
 
 
 def version(number: int, app_id: str = "job", namespace: str = "spark-stream") -> AppRef:
@@ -403,7 +403,7 @@ def test_a_version_of_a_topic_that_is_not_there_is_corrupt() -> None:
         folded(gone, verdict.operations[-1])
 
 
-# --- what proves that nothing has landed -----------------------------------------------------------------------------
+# --- what proves that nothing has landed --------------------------------------------------------------------
 
 
 def late(log: Log, action: Action) -> object:
@@ -458,7 +458,7 @@ def test_entries_of_a_deletion_and_of_what_follows_share_nothing() -> None:
     assert len(after.files) == 2
 
 
-# --- what is remembered, and for how long ----------------------------------------------------------------------------
+# --- what is remembered, and for how long -------------------------------------------------------------------
 
 
 def test_a_directory_is_remembered_until_the_floor_has_passed_its_deletion() -> None:

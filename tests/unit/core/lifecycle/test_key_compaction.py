@@ -79,7 +79,7 @@ def test_of_many_horizons_the_closest_two_become_one_of_the_later_time() -> None
     assert after.horizons[-1] == DeleteHorizon(80, 10**6)
 
 
-# --- the map of keys -----------------------------------------------------------------------------------------------
+# --- the map of keys ----------------------------------------------------------------------------------------
 
 
 def hashes(numbers: list[int]) -> Any:

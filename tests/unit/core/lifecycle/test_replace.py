@@ -178,7 +178,7 @@ def test_a_revision_proves_that_a_compaction_has_not_landed() -> None:
     assert not is_absent(log.state, action)
 
 
-# --- what is written together ---------------------------------------------------------------------------------------
+# --- what is written together -------------------------------------------------------------------------------
 
 
 def parts_of(*sizes: int) -> list[SegmentPart]:

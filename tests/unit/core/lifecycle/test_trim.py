@@ -287,7 +287,9 @@ def test_a_transaction_commits_what_was_removed_of_its_acknowledgements(is_one_e
 
 
 def test_ranges_of_removed_records_join_the_mark_but_the_highest() -> None:
-    """The state keeps the highest of them, whichever way it goes on; ranges above the log start are all kept."""
+    """The state keeps the highest of them, whichever way it goes on; ranges above the log start are all
+    kept.
+    """
     start = 3 * REMOVED_RANGES_MAX
     acked = Ranges.of([(at, at + 1) for at in range(1, 2 * start, 2)])
     pending = {"t": PendingAcks(Ranges.of([(0, 1), (start - 2, start - 1)]))}

@@ -1,4 +1,6 @@
-"""Natural keys decide where the window of intent ids does not reach: never twice, and no producer is stuck."""
+"""Natural keys decide where the window of intent ids does not reach: never twice, and no producer is
+stuck.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Segment lists in levels: which lists a new one takes in, and which operations follow those that are there."""
+"""Segment lists in levels: which lists a new one takes in, and which operations follow those that are
+there.
+"""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def test_a_seal_names_batches_and_a_compaction_names_runs() -> None:
             decode_operation(encode_operation(op), 1, path="entry")
 
 
-# --- plans ----------------------------------------------------------------------------------------------------------
+# --- plans --------------------------------------------------------------------------------------------------
 
 
 def test_a_run_is_taken_whole_only_if_nothing_of_it_is_out_of_range_or_too_late() -> None:

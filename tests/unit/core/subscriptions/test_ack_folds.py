@@ -41,7 +41,7 @@ from txnformat.errors import (
 )
 from txnformat.persistent import replace
 
-# --- what a fold refuses ---------------------------------------------------------------------------------------------
+# --- what a fold refuses ------------------------------------------------------------------------------------
 
 
 def _ack(*pairs: tuple[int, int], partition: int = 0, **more: Any) -> Ack:

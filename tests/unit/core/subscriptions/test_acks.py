@@ -44,7 +44,7 @@ from txnformat.errors import (
 from txnformat.persistent import replace
 from txnformat.types import Outcome, TopicPartition
 
-# --- at once ---------------------------------------------------------------------------------------------------------
+# --- at once ------------------------------------------------------------------------------------------------
 
 
 def test_what_is_acknowledged_in_any_order_joins_to_one_mark() -> None:
@@ -107,7 +107,7 @@ def test_two_subscriptions_of_a_topic_know_nothing_of_each_other() -> None:
     assert log.state.subscriptions[TOPIC, "audit"].partition(0).acked.pairs() == [(5, 6)]
 
 
-# --- in transactions: the matrix -------------------------------------------------------------------------------------
+# --- in transactions: the matrix ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("outcome", "mark"), [(COMMIT, 6), (ABORT, 0)])
@@ -293,7 +293,7 @@ def test_acknowledgements_of_a_producer_without_a_transactional_id_are_plain() -
     assert seen(log) == (4, [])
 
 
-# --- seek ------------------------------------------------------------------------------------------------------------
+# --- seek ---------------------------------------------------------------------------------------------------
 
 
 def test_a_seek_sets_the_mark_and_forgets_what_is_acknowledged_above() -> None:

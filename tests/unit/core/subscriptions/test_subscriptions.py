@@ -38,7 +38,7 @@ from txnformat.errors import (
 )
 from txnformat.persistent import replace
 
-# --- bad input -------------------------------------------------------------------------------------------------------
+# --- bad input ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_there_are_never_more_separate_ranges_than_the_cap() -> None:
     assert acks_of(log).range_count() == ACK_RANGES_MAX - 1
 
 
-# --- create, delete, grow --------------------------------------------------------------------------------------------
+# --- create, delete, grow -----------------------------------------------------------------------------------
 
 
 def test_a_subscription_begins_where_it_is_told() -> None:

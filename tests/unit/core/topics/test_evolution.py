@@ -49,7 +49,7 @@ TOPIC = CreateTopic(
 GROWN = ChangeTopic(TOPIC_ID, 4, (pa.field("note", pa.string()),), (("small", pa.int64()),))
 
 
-# --- what a user asks for --------------------------------------------------------------------------------------------
+# --- what a user asks for -----------------------------------------------------------------------------------
 
 
 def test_every_forbidden_change_is_told_at_once() -> None:
@@ -133,7 +133,7 @@ def test_a_topic_has_at_most_so_many_schemas() -> None:
     assert evolve(schema, 2, ChangeTopic(TOPIC_ID, 3)).partitions == 3
 
 
-# --- deciding and folding --------------------------------------------------------------------------------------------
+# --- deciding and folding -----------------------------------------------------------------------------------
 
 
 def test_a_change_becomes_one_operation_and_the_topic_has_both_versions() -> None:
@@ -291,7 +291,7 @@ def test_the_invariants_report_a_topic_that_did_not_just_grow(damage: dict[str, 
         assert all(problem.startswith("I13") for problem in problems)
 
 
-# --- data that knows less --------------------------------------------------------------------------------------------
+# --- data that knows less -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

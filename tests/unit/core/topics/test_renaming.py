@@ -59,7 +59,7 @@ def names_in(schema: TopicSchema, schema_id: int) -> dict[str, str]:
     return dict(schema.of_file(file(schema_id)).names)
 
 
-# --- which column is which --------------------------------------------------------------------------------------------
+# --- which column is which ----------------------------------------------------------------------------------
 
 
 def test_a_name_that_is_free_again_belongs_to_another_column() -> None:
@@ -154,7 +154,7 @@ def test_a_program_that_goes_by_names_may_have_files_in_which_they_mean_the_same
     assert columns.has_own_names(wanted) is finds
 
 
-# --- what may be ------------------------------------------------------------------------------------------------------
+# --- what may be --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_names_change_only_in_a_log_whose_readers_know_places() -> None:
     assert (error.kind, error.values["feature"]) == ("upgrade-required", COLUMNS)
 
 
-# --- the operation, the fold, snapshots ---------------------------------------------------------------------------------
+# --- the operation, the fold, snapshots ---------------------------------------------------------------------
 
 
 OPERATION = AlterTopic(
@@ -410,7 +410,7 @@ def test_the_invariants_report_places_that_do_not_follow(damage: dict[str, Any])
         assert all(problem.startswith("I13") for problem in problems)
 
 
-# --- sums of rows, topics that are there --------------------------------------------------------------------------------
+# --- sums of rows, topics that are there --------------------------------------------------------------------
 
 
 def test_the_sum_of_rows_is_that_of_the_first_names() -> None:

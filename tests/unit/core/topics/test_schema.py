@@ -182,7 +182,8 @@ def test_children_are_nullable_and_named_as_in_spark_and_metadata_goes() -> None
     assert (
         str(schema)
         == "l: list<element: int8>\n  child 0, element: int8\nm: map<int8, int8>\n  child 0, entries: "
-        "struct<key: int8 not null, value: int8> not null\n      child 0, key: int8 not null\n      child 1, value: int8"
+        "struct<key: int8 not null, value: int8> not null\n      child 0, key: int8 not null\n      child "
+        "1, value: int8"
     )
     assert all(field.nullable and field.metadata is None for field in schema)
 

@@ -1,4 +1,6 @@
-"""Which worker of a parallel job aborts which transactions of an earlier run: ranges, order, starts, races."""
+"""Which worker of a parallel job aborts which transactions of an earlier run: ranges, order, starts,
+races.
+"""
 
 from __future__ import annotations
 

@@ -78,7 +78,8 @@ def test_a_changed_byte_anywhere_does_not_open(place: int) -> None:
         lambda encrypted: encrypted[: OVERHEAD_BYTES - 1],
         lambda encrypted: WHOLE,
     ],
-    ids=["short", "long", "without the end", "without the beginning", "twice", "swapped", "empty", "head", "plain"],
+    ids=["short", "long", ("without the "
+                          "end"), "without the beginning", "twice", "swapped", "empty", "head", "plain"],
 )  # fmt: skip
 def test_chunks_that_are_missing_or_elsewhere_do_not_open(changed: object) -> None:
     encrypted = cipher().encrypt(WHOLE)
