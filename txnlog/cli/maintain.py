@@ -90,10 +90,8 @@ def _sealed(report: MaintenanceReport) -> str:
 
 
 def _expired(report: MaintenanceReport) -> str:
-    return (
-        f"forgot {counted(report.expired_transactional_ids, 'transactional id')} and "
-        f"{counted(report.expired_producers, 'producer')} without one"
-    )
+    ids = counted(report.expired_transactional_ids, "transactional id")
+    return f"forgot {ids} and {counted(report.expired_producers, 'producer')} without one"
 
 
 def _lifted(report: MaintenanceReport) -> str:
