@@ -161,7 +161,7 @@ def test_topics_rows_and_versions_are_one_entry_and_one_file_each(log: TxnLog, p
 
 
 def test_a_repeat_writes_nothing_whatever_topics_its_rows_name(log: TxnLog, path: str) -> None:
-    """Its user lets it go on; else it stops: tests/unit/spark_datasource/test_different_repeats.py."""
+    """Its user lets it go on; else it stops: tests/unit/spark_datasource/write/test_different_repeats.py."""
     different = {"allowDifferentRepeat": "true"}
     late = writer(path, FRAME, txnAppId="job", txnVersion="1", **different)
     write(path, (1, "a"), (2, "b"), txnAppId="job", txnVersion="1")

@@ -143,7 +143,7 @@ def test_a_batch_costs_one_upload_for_each_task_one_entry_and_reads_of_entries(b
     """Spark hands a batch to any of its idle Python workers, so that one may be many entries behind, and ends
     one that was idle for a minute.
 
-    How many entries a worker asks for hangs on that: tests/unit/spark_datasource/test_stream_costs.py counts
+    How many entries a worker asks for hangs on that: tests/unit/spark_datasource/stream/test_stream_costs.py counts
     them for each process.
     """
     sent: list[list[str]] = [[]]
