@@ -22,12 +22,15 @@ INTERRUPTS ?=
 INPUTS ?=
 HISTORIES ?=
 ARGS ?=
-# Tests that take long because they kill, cut, damage, hide canaries or repeat at random: a third of the time of all.
+# Tests that kill processes, cut the power, damage objects, race with removals, storm stores, hide canaries, or repeat at random.
 FAULTS := tests/maintenance tests/model tests/power tests/property tests/simulation tests/unit/campaigns \
-  $(addprefix tests/integration/, clients/test_forks.py clients/test_interrupts.py clients/test_kill_rounds.py \
-  consumers/test_consume_transform_produce.py store/test_s3_faults.py upkeep/test_canaries.py) \
+  $(addprefix tests/integration/, clients/test_core_processes.py clients/test_forks.py clients/test_interrupts.py \
+  clients/test_kill_rounds.py clients/test_paused_clients.py consumers/test_consume_transform_produce.py store/test_s3_faults.py \
+  upkeep/test_canaries.py upkeep/test_erasure_races.py upkeep/test_removed.py upkeep/test_truncation_beside_vacuum.py \
+  upkeep/test_truncation_races.py upkeep/test_vacuum_races.py verify/test_verify_apart.py) \
   tests/kafka/test_kills.py tests/spark/test_erasure_campaign.py tests/spark/test_spark_secrets.py \
-  tests/spark/test_spark_transaction_kills.py $(wildcard tests/spark/test_chaos_*.py tests/spark/test_fault_*.py)
+  tests/spark/test_spark_stream_disk.py tests/spark/test_spark_stream_s3.py tests/spark/test_spark_transaction_kills.py \
+  $(wildcard tests/spark/test_chaos_*.py tests/spark/test_fault_*.py)
 # Rooms that compute, and the producer.
 PURE := $(addprefix tests/unit/, admin columns consumers core looking predicates protocol reading segments verify views writers)
 # Spark tests share one process whatever this number is (tests/conftest.py); more than 4 only starts interpreters.
@@ -66,7 +69,7 @@ test:  ## Run the tests (TESTS=tests/unit narrows, PYTEST_ARGS="-k name" is pass
 	@$(RUN) --java --chromium --azurite -m pytest $(TESTS) $(if $(filter tests,$(TESTS)),$(addprefix --ignore=,$(FAULTS))) \
 	  --numprocesses=$(PYTEST_WORKERS) --maxprocesses=4 $(PYTEST_ARGS)
 
-faults:  ## Run the tests that kill processes, cut the power, damage objects, storm stores, and replay random histories
+faults:  ## Run the tests that kill processes, cut the power, damage objects, race, storm stores, and replay random histories
 	@$(RUN) --java -m pytest $(FAULTS) --numprocesses=$(PYTEST_WORKERS) --maxprocesses=4 $(PYTEST_ARGS)
 
 quick:  ## Before every commit, in less than a minute: ruff, mypy (it keeps what it knows), unit tests of what computes
