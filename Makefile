@@ -95,7 +95,9 @@ types:  ## mypy --strict on packages, tests and benchmarks
 	@$(RUN) -m mypy
 
 cover:  ## Coverage of the core and the protocol by the tests that are theirs; below the floor of setup.cfg it fails
-	@$(RUN) -m pytest tests/unit tests/conformance tests/model tests/simulation --cov --cov-report=term:skip-covered \
+	@$(RUN) -m pytest tests/unit tests/conformance tests/model tests/property tests/simulation \
+	  $(addprefix tests/integration/, consumers/test_group_tools.py producers/test_producer_ids.py upkeep/test_cut_anywhere.py \
+	  upkeep/test_growing.py upkeep/test_segment_lists.py upkeep/test_truncation.py) --cov --cov-report=term:skip-covered \
 	  --numprocesses=$(PYTEST_WORKERS) --maxprocesses=4 -q $(PYTEST_ARGS)
 
 layers:  ## import-linter: the layering rules of setup.cfg
