@@ -226,7 +226,7 @@ BENCHMARKS = (
             "all they do is compete for the next slot. Rates are commits of all processes together; a "
             "commit without an answer "
             f"at the end counts as a wait of the time so far. Local disk, {LOCAL_SECONDS:g} s a run; the "
-            f"same with "
+            "same with "
             f"{FAR_MS} ms added to each request, {FAR_SECONDS:g} s a run; {ROUNDS} rounds. "
             f"One process with {FAR_MS} ms needs one round trip a commit."
         ),

@@ -118,7 +118,7 @@ BENCHMARKS = (
         name="ingest",
         how=(
             f"{ROWS:,} rows in memory into a new log, in one transaction of one send, against "
-            f"`write_table` of the same table into "
+            "`write_table` of the same table into "
             "one file with the same codec, level, dictionaries, page checksums and rows of a row group. "
             "txnlog syncs what it "
             "wrote before it answers; pyarrow is timed with an fsync of its file and without. The system "

@@ -270,7 +270,7 @@ BENCHMARKS = (
         name="commit-to-output",
         how=(
             f"A process of plain Python commits transactions of {ROWS} rows to a log on local disk; timed "
-            f"is from the commit's "
+            "is from the commit's "
             "answer until the rows are in the hands of another process: returned by `poll`, or collected "
             "in `foreachBatch`. "
             f"After a pause: {GROUPS} groups of {IDLE_COMMITS} commits, {IDLE_BREAK_S[0]:g} to "
@@ -279,7 +279,7 @@ BENCHMARKS = (
             "is the slowest; that of all is below). "
             f"Among others: {GROUPS} groups of {BUSY_COMMITS} commits, {BUSY_BREAK_S[0] * 1_000:.0f} to "
             f"{BUSY_BREAK_S[1] * 1_000:.0f} ms apart: no reader is idle. Both readers read the same "
-            f"commits at the same time. Spark's file source, in a turn of "
+            "commits at the same time. Spark's file source, in a turn of "
             "its own, gets a Parquet file of the same rows for each commit; it lists its directory all "
             "the time (every 10 ms on a "
             "local disk), which on an object store is a request each time. local[2], Unix domain sockets."
@@ -292,7 +292,7 @@ BENCHMARKS = (
         name="commit-to-far-output",
         how=(
             f"As commit-to-output with a plain-Python Consumer, each of whose requests takes {FAR_MS:.0f} "
-            f"ms more; the producer is on the local disk. "
+            "ms more; the producer is on the local disk. "
             f"Commits are {IDLE_BREAK_S[0]:g} to {IDLE_BREAK_S[1]:g} s apart, or {FAR_BREAK_S:g} s. Each "
             f"of {GROUPS} groups has {IDLE_COMMITS} commits."
         ),

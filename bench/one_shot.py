@@ -161,11 +161,11 @@ BENCHMARKS = (
         name="one-shot",
         how=(
             f"A transaction of one send of {ROWS:,} rows of four columns, embedded in its entry, by a "
-            f"producer that is kept open, against "
+            "producer that is kept open, against "
             "`write_deltalake(mode='append')` of the same rows: by path, as people call it, or on a table "
             "kept open; and against the same transaction with `embed_bytes=0`. "
             f"Local disk, {ROUNDS} rounds of {CALLS} commits each, in turns of ten or of one; the system "
-            f"is synced, untimed, "
+            "is synced, untimed, "
             "before each turn, since deltalake leaves its writes in the page cache and txnlog syncs its own."
         ),
         rows=tuple(
@@ -191,7 +191,7 @@ BENCHMARKS = (
         name="far-commit",
         how=(
             f"A transaction of one send of {FAR_ROWS} rows of four columns by a producer that is kept "
-            f"open, one after the other, against bare conditional creates of 4 KiB, on a local disk whose "
+            "open, one after the other, against bare conditional creates of 4 KiB, on a local disk whose "
             f"requests take {FAR_MS:.0f} ms more; {ROUNDS} rounds of {CALLS} of each."
         ),
         rows=(

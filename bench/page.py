@@ -117,9 +117,9 @@ def _in_short(results: Mapping[str, Any]) -> str:
     met, missed = verdicts.count("met"), verdicts.count("missed")
     return (
         f"**In short**: of {met + missed} figures with a target {met} reach it and {missed} miss it, each "
-        f"with its reason below the table; "
+        "with its reason below the table; "
         f"{len(verdicts) - met - missed} are reported without one. [Is it for you?](../fit.md) has those "
-        f"that decide."
+        "that decide."
     )
 
 

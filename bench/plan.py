@@ -128,7 +128,7 @@ BENCHMARKS = (
         name="plan-segments",
         how=(
             f"`plan_read` of a topic of {PARTITIONS:,} partitions with {SEGMENTS:,} sealed segments, "
-            f"which the real code sealed, as Spark's driver calls it: the lists of segments are read, "
+            "which the real code sealed, as Spark's driver calls it: the lists of segments are read, "
             "the sidecars are not. A cache of its own each time; objects in memory."
         ),
         rows=(
@@ -148,9 +148,9 @@ BENCHMARKS = (
         name="plan",
         how=(
             f"`plan_partition` on a partition of {BATCHES:,} batches that {PRODUCERS} producers wrote in "
-            f"turn, in transactions "
+            "turn, in transactions "
             f"of {BATCHES_OF_TRANSACTION} batches of which every {ABORTED_EVERY}th was aborted: range, "
-            f"filter by the abort "
+            "filter by the abort "
             "index, and the rows of the plan with the entries that committed them."
         ),
         rows=(

@@ -96,7 +96,7 @@ BENCHMARKS = (
         name="python-read",
         how=(
             f"{ROWS:,} rows in transactions of {shapes.BLOCK_ROWS:,}, each a file of one row group; three "
-            f"of ten were aborted after "
+            "of ten were aborted after "
             "they had reached the log. `log.read(…)`, with its refresh and plan, against "
             "`dataset(folder).to_batches(…)` of "
             "Parquet files with the committed rows alone, of the same sizes, compressed alike; batches "

@@ -147,7 +147,7 @@ BENCHMARKS = (
             "on this machine, against one conditional create of an object of the size of its entry by "
             "txnlog's own adapter, and against a PUT by "
             f"botocore's client. {ROUNDS} rounds of {CALLS} calls each, in turns of one. Requests are "
-            f"counted by a proxy: "
+            "counted by a proxy: "
             "it is one: the entry, with the rows in it."
         ),
         rows=(
@@ -188,8 +188,8 @@ BENCHMARKS = (
         name="store-commit",
         how=(
             f"The same on the other stores, {ROUNDS} rounds of {CALLS} calls each, in turns of one: a "
-            f"local disk, where a create is synced with its directory as a commit is; Azurite, an "
-            f"emulator of Azure; and moto, "
+            "local disk, where a create is synced with its directory as a commit is; Azurite, an "
+            "emulator of Azure; and moto, "
             "which stands in for Google and answers slowly. The servers are on this machine."
         ),
         rows=tuple(

@@ -73,7 +73,7 @@ def run(path: str) -> int:
         before = log.refresh()
         console.print(
             f"{flights.num_rows:,} flights of 2013: {books.transactions} transactions committed to the "
-            f"topics flights and "
+            "topics flights and "
             f"delays at once, {books.aborted} aborted, 1 left open by a producer that was killed (kill -9)."
         )
         console.rule("2. Where the log stands")

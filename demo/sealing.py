@@ -39,7 +39,7 @@ def seal_and_show(log: TxnLog, topic: str, console: Console) -> bool:
     state = log.refresh()
     console.print(
         f"{report.batches:,} batches of {report.partitions} partitions sealed into {report.segments} "
-        f"segments "
+        "segments "
         f"({report.sidecar_bytes:,} bytes of sidecars); the state keeps {state.extents} extents"
     )
     record = next(one for one in reversed(list(state.segments)) if one.topic_id == topic_id)

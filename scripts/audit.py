@@ -88,7 +88,7 @@ def main() -> int:
         known = len(report["dependencies"]) - len(unasked)
         print(
             f"{lock}: {known} audited, {len(mended) + len(open_ones)} findings, {len(mended)} with a "
-            f"mended version"
+            "mended version"
         )
         if unasked:
             print(

@@ -603,7 +603,7 @@ def check_new_topic_name(name: object) -> str:
         return checked
     raise InvalidInputError(
         f"{repr_of(name)} is not a valid topic name: local roots keep {TEMPORARY_PREFIX}… for files that "
-        f"are being written",
+        "are being written",
         kind="invalid-topic-name",
         hint=f"use a name that does not begin with {TEMPORARY_PREFIX}",
     )

@@ -27,13 +27,13 @@ def check_neighbours(own: str) -> None:
         if found is None:
             raise ImportError(
                 f"txnlog's own package {name!r} is missing beside {own}: install txnlog again, or put all "
-                f"of its packages into the zip file",
+                "of its packages into the zip file",
                 name=name,
             )
         if path.realpath(path.dirname(found)) != path.realpath(expected):  # noqa: PTH120
             raise ImportError(
                 f"{found} hides txnlog's own package {name!r}, because Python finds it first: rename it, "
-                f"or start Python where its folder is not "
+                "or start Python where its folder is not "
                 "on sys.path",
                 name=name,
                 path=found,

@@ -172,7 +172,7 @@ def _loaded(reader: Any, url: str, package: str) -> Any:
         "this Spark has no source for published tables of this format",
         kind="missing-runtime",
         hint=f"start Spark with the setting spark.jars.packages={package}, in the version that is made "
-        f"for it",
+        "for it",
         package=package,
     )
 

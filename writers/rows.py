@@ -240,7 +240,7 @@ def _encoded(name: str, value: Any) -> Any:
     except UnicodeEncodeError as error:
         raise InvalidInputError(
             f"{name} is text with half a surrogate pair at {error.start}, which UTF-8 does not have; "
-            f"nothing was sent",
+            "nothing was sent",
             kind="schema-mismatch",
             hint="send bytes, or mend the text",
         ) from None

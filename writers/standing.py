@@ -173,7 +173,7 @@ def records_dropped(within: Call) -> InvalidTransactionStateError:
     """Return the error of a call that was cut outside of the log's answers: what is buffered may be torn."""
     return InvalidTransactionStateError(
         f"an unexpected error has interrupted {within}(): records that were sent after the last flush "
-        f"that succeeded "
+        "that succeeded "
         "may be missing in the log",
         kind="records-dropped",
         hint="check which records the log holds, and send the rest with another producer",

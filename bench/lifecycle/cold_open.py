@@ -102,10 +102,10 @@ BENCHMARKS = (
         how=(
             f"`TxnLog.open` on local disk, in a process of its own each time, of a log of {ENTRIES:,} "
             f"entries. The directory of entries has a file for each; the newest {REAL:,} are of real "
-            f"commits to "
+            "commits to "
             f"{SHAPE.topics} topics of {SHAPE.partitions} partitions, with snapshots, bundles and seals, "
-            f"and the files of older ones are empty: an opener reads none of them. The log of `make "
-            f"bench-open` has a million real ones. "
+            "and the files of older ones are empty: an opener reads none of them. The log of `make "
+            "bench-open` has a million real ones. "
             "Requests that are made together are one round trip; on a local disk slots are probed one by one."
         ),
         rows=(

@@ -207,7 +207,7 @@ BENCHMARKS = (
         name="compaction",
         how=(
             f"{TRANSACTIONS} transactions of {RECORDS:,} records of three columns, sealed, compacted into "
-            f"one file; against pyarrow, which reads the same small files, puts the same metadata columns "
+            "one file; against pyarrow, which reads the same small files, puts the same metadata columns "
             "beside their rows, and writes one file with the same compression and dictionaries. Processor "
             "time of all threads; local disk. The kept figures were taken beside much other work."
         ),

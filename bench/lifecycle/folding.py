@@ -280,7 +280,7 @@ def text(times: Mapping[str, Mapping[str, Sequence[float]]], folded: Folded | No
             "",
             (
                 f"Of a log of {folded.entries:,} entries ({kinds}; {folded.bytes_of_entry:,} bytes each) one "
-                f"core decodes "
+                "core decodes "
             )
             + (
                 f"{folded.decode_per_s:,} a second and folds {folded.fold_per_s:,}; both together "

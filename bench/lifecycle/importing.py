@@ -57,8 +57,8 @@ BENCHMARKS = (
         name="import-delta",
         how=(
             f"A Delta table of {ROWS:,} rows, flights shape, in {FILES} files of deltalake, into a new "
-            f"log on the same disk by `import_delta`: its files as they are, and with `rewrite=True`. "
-            f"Files that are taken "
+            "log on the same disk by `import_delta`: its files as they are, and with `rewrite=True`. "
+            "Files that are taken "
             "are decoded once, to check them; the log is synced."
         ),
         rows=(

@@ -66,8 +66,8 @@ BENCHMARKS = (
         name="publish",
         how=(
             f"`log.publish()` by a process that has published before, after {COMMITS:,} transactions of "
-            f"one row for each of two topics: one whose rows travel in the entries, so that a seal has "
-            f"made a "
+            "one row for each of two topics: one whose rows travel in the entries, so that a seal has "
+            "made a "
             "file of them, and one with a file for each commit. The log was sealed and the publisher has "
             "followed it before; requests are counted at the store, on a local disk."
         ),
@@ -75,7 +75,7 @@ BENCHMARKS = (
             Row(
                 key="publish-requests",
                 work=f"publication after {COMMITS:,} commits, apart from following and sealing: requests "
-                f"of a topic",
+                "of a topic",
                 against="–",
                 figure="requests",
                 target=4,
@@ -85,7 +85,7 @@ BENCHMARKS = (
             Row(
                 key="publish-ms",
                 work=f"the same publication, both topics: {COMMITS:,} files of one and one of the other "
-                f"are new",
+                "are new",
                 against="–",
                 figure="ms",
                 digits=1,

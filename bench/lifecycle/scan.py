@@ -244,7 +244,7 @@ BENCHMARKS = (
         name="compacted-read",
         how=(
             f"Transactions of {COMPACTED_RECORDS:,} records of three columns, compacted into one file; "
-            f"`log.read(…)`, with its refresh and plan, "
+            "`log.read(…)`, with its refresh and plan, "
             "against a pyarrow dataset over that file with the same columns; batches are counted and "
             "dropped. From the page cache. The kept figures were taken beside much other work."
         ),

@@ -117,9 +117,9 @@ BENCHMARKS = (
         name="small-commits",
         how=(
             f"{COMMITS:,} transactions of {ROWS} rows of three columns by one process, which seals and "
-            f"writes snapshots as it goes; then `log.read(…).read_all()` in a new process that knows "
-            f"nothing of "
-            f"the log, with its opening, without its imports: on a local disk, and where each request "
+            "writes snapshots as it goes; then `log.read(…).read_all()` in a new process that knows "
+            "nothing of "
+            "the log, with its opening, without its imports: on a local disk, and where each request "
             f"takes {FAR_MS:.0f} ms."
         ),
         rows=(

@@ -125,11 +125,11 @@ BENCHMARKS = (
         name="small-counts",
         how=(
             f"{COMMITS:,} transactions of {ROWS} rows, written as for the cold reads above, and as many "
-            f"Parquet files of the same rows, in a bucket of SeaweedFS on this machine, behind a proxy "
-            f"that holds "
+            "Parquet files of the same rows, in a bucket of SeaweedFS on this machine, behind a proxy "
+            "that holds "
             f"each answer back for {FAR_MS:.0f} ms; local[2]. Spark's source reads through s3a, is given "
-            f'its schema, and counts once, because that takes minutes; `format("txnlog")` counts once '
-            f"before it and "
+            'its schema, and counts once, because that takes minutes; `format("txnlog")` counts once '
+            "before it and "
             f"{ROUNDS - 1} times after it. The times are those of the whole call, planning included."
         ),
         rows=(

@@ -215,13 +215,13 @@ BENCHMARKS = (
         name="catch-up",
         how=(
             f"A log of one partition with {COMMITS:,} transactions of {ROWS} rows, sealed by its writer "
-            f"whenever "
+            "whenever "
             f"{SEAL_EXTENTS} batches were not, is read from the beginning in {TRIGGERS} micro-batches "
-            f"(`maxRowsPerTrigger`) into "
+            "(`maxRowsPerTrigger`) into "
             f"the noop sink; against Spark's file source over {COMMITS:,} Parquet files of the same rows "
-            f"(`maxFilesPerTrigger`), "
-            f"local[2]; a round's figure is that of a fifth of the micro-batches, in turns of all of "
-            f"them. Requests are counted in this process, which does what the query's Python processes do: "
+            "(`maxFilesPerTrigger`), "
+            "local[2]; a round's figure is that of a fifth of the micro-batches, in turns of all of "
+            "them. Requests are counted in this process, which does what the query's Python processes do: "
             "one for the driver, one for the tasks. A restart, from five checkpoints between the first "
             "and the last, opens the log and plans one micro-batch. No file is compacted: "
             "each commit's file is read for itself."

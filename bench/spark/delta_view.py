@@ -89,7 +89,7 @@ BENCHMARKS = (
         name="delta-view",
         how=(
             f"{ROWS:,} flights in a topic that is compacted and published as a Delta table, and the same "
-            f"rows in a native Delta table with as many files, each read whole into a sink that drops it, by "
+            "rows in a native Delta table with as many files, each read whole into a sink that drops it, by "
             f"Delta on Spark {DELTA_PYSPARK} in local[2]. From the page cache, {ROUNDS} rounds."
         ),
         rows=(

@@ -111,9 +111,9 @@ def _as_many_files(spark: SparkSession, context: Context) -> None:
 
 HOW = (
     f"{ROWS:,} rows in transactions of {shapes.BLOCK_ROWS:,}, three of ten aborted, each in files of its "
-    f"own; local[2], from the page cache. "
+    "own; local[2], from the page cache. "
     f"Spark's source reads {PARQUET_FILES} files that Spark wrote from the committed rows, in their "
-    f"order; or as many as the log has, a file for "
+    "order; or as many as the log has, a file for "
     f"each transaction, which Spark wrote as well. {WARM_UP} rounds to warm up. "
     "Page checksums are verified by `read_table` only. The time of planning is not in it: all DataFrames "
     "are made before."

@@ -142,7 +142,7 @@ BARE = "a bare DataSource reading the same row groups"
 SPARK = "Spark's Parquet source over only the committed rows"
 HOW = (
     f"{ROWS:,} rows in transactions of {shapes.BLOCK_ROWS:,}, three of ten aborted; into the noop sink, "
-    f"local[2], Unix domain "
+    "local[2], Unix domain "
     "sockets, from the page cache. The bare DataSource (`bench/spark/bare_source.py`) yields the record "
     "batches of pyarrow's "
     "`ParquetFile.iter_batches`, cast to Spark's types, for the very splits of txnlog, and checks "

@@ -266,9 +266,9 @@ BENCHMARKS = (
         name="stream-batch",
         how=(
             f"Micro-batches of {SMALL_ROWS} rows of three columns in {PARTITIONS} tasks, from memory, "
-            f"into a topic of "
+            "into a topic of "
             f"{PARTITIONS} partitions on local disk. {ROUNDS} rounds of {BATCHES} after {WARM_UP} to warm "
-            f"up; a round's figure "
+            "up; a round's figure "
             f"is of its medians. With `{UNIX}`, and without, as Spark has it by default. {_TAKEN}"
         ),
         rows=tuple(row for sockets, name in SOCKETS.items() for row in _batch_rows(sockets, name)),
@@ -281,7 +281,7 @@ BENCHMARKS = (
             f"Micro-batches of {BULK_ROWS:,} rows from Parquet files of {shapes.BLOCK_ROWS:,}; "
             f"{BULK_ROUNDS} after "
             f"{BULK_WARM_UP} to warm up, with Unix domain sockets. Spark writes with snappy, its default, "
-            f"and leaves its files "
+            "and leaves its files "
             f"in the page cache; txnlog writes with zstd, and syncs. {_TAKEN}"
         ),
         rows=tuple(
@@ -295,10 +295,10 @@ BENCHMARKS = (
     Benchmark(
         name="stream-delta",
         how=(
-            f"As stream-batch with Unix domain sockets, beside Delta's sink: "
+            "As stream-batch with Unix domain sockets, beside Delta's sink: "
             f"`{DELTA['spark.jars.packages']}` with pyspark "
             f"{DELTA_PYSPARK} in an environment of its own, because that release of Delta cannot read its "
-            f"tables with Spark "
+            "tables with Spark "
             "4.3 (`NoSuchMethodError`). A table's state is computed by 2 tasks, not 50. Delta's files "
             "stay in the page cache."
         ),

@@ -111,9 +111,9 @@ NOTE = (
 )
 _ALIKE = (
     f"144-byte rows in transactions of {shapes.BLOCK_ROWS:,}, one partition, against Parquet files of as "
-    f"many rows that are "
+    "many rows that are "
     f"compressed alike; trigger availableNow, micro-batches of {TRIGGER_ROWS:,} rows on every side "
-    f"(`maxRowsPerTrigger`, "
+    "(`maxRowsPerTrigger`, "
     "`maxFilesPerTrigger`; that they are the same is checked), local[2], Unix domain sockets; the system "
     "is synced, untimed, before each, and "
     "what a query wrote is removed after it"
@@ -124,9 +124,9 @@ BENCHMARKS = (
         name="stream-copy",
         how=(
             f"{COPY_ROWS:,} {_ALIKE}. Spark writes with snappy, its default, and leaves its files in the "
-            f"page cache; txnlog writes "
-            f"with zstd, and syncs; `synced_s` below is with the time that the system takes to write back "
-            f"what is left. Both copy "
+            "page cache; txnlog writes "
+            "with zstd, and syncs; `synced_s` below is with the time that the system takes to write back "
+            "what is left. Both copy "
             f"everything {COPY_ROUNDS} times, in turns; a round's figure is that of a fifth of the "
             f"micro-batches, {SLICES} of each "
             "turn, by the time that Spark says a micro-batch took (`triggerExecution`)."
@@ -148,7 +148,7 @@ BENCHMARKS = (
         name="stream-read",
         how=(
             f"{READ_ROWS:,} {_ALIKE}. The Python source (`bench/spark/bare_source.py`) yields the record "
-            f"batches of pyarrow's "
+            "batches of pyarrow's "
             "`ParquetFile.iter_batches`, cast to Spark's types, from those files, and checks nothing; the "
             "Python sink drops what "
             f"it gets. Timed is the whole query, from its start to its end. {READ_ROUNDS} rounds."

@@ -202,8 +202,8 @@ BENCHMARKS = (
         name="warm-start",
         how=(
             f"the first write, the first `show()` and the first AvailableNow query of {ROWS:,} rows in a "
-            f"fresh Spark session, each in a process of its own, from after the session is there; the "
-            f"imports "
+            "fresh Spark session, each in a process of its own, from after the session is there; the "
+            "imports "
             "and the registration of txnlog are within the time."
         ),
         rows=(

@@ -66,19 +66,19 @@ def _run(load: Load, output: Path, console: Console) -> int:
     console.rule("1. The load")
     console.print(
         f"seed {load.seed}: {len(all_):,} transactions of a shop, {sum(one.rolled_back for one in all_)} "
-        f"of them rolled back; "
+        "of them rolled back; "
         f"{sum(len(one.orders) for one in all_):,} rows of orders, "
         f"{sum(len(one.payments) for one in all_):,} of payments; "
         f"{load.rate:g} transactions a second; the writer is killed {load.kills} times (kill -9) and "
-        f"started again"
+        "started again"
     )
     console.rule("2. Write, and join meanwhile: one system after the other")
     runs = [_shown(system, str(output.resolve() / system), load, console) for system in SYSTEMS]
     console.rule("3. What the joins saw")
     console.print(_table(runs))
     console.print(
-        f"torn: a payment has no order, or an order's payments are not its total, or a customer's balance "
-        f"is not the total of the customer's orders. "
+        "torn: a payment has no order, or an order's payments are not its total, or a customer's balance "
+        "is not the total of the customer's orders. "
         f"{os.cpu_count()} processors; a transaction took {_milliseconds(runs)} in the median."
     )
     console.print(REMEDIES)
@@ -90,7 +90,7 @@ def _run(load: Load, output: Path, console: Console) -> int:
         ok &= one.is_complete
         console.print(
             f"{'[green]✓[/]' if one.is_complete else '[red]✗[/]'} {SYSTEMS[one.system]}: in the end both "
-            f"tables hold each row that the "
+            "tables hold each row that the "
             f"shop has committed, once, and nothing else; the writer was killed {len(one.kills)} times"
         )
     at_one_entry = _torn(next(iter(runs[-1].ways().values())))

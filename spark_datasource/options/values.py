@@ -137,7 +137,7 @@ class OptionValues:
         """Raise when there was any problem."""
         if self.problems and not self._values:
             self.problems.append(
-                f"Spark passed no options, as it does for tables of a catalog: drop the table, and use "
+                "Spark passed no options, as it does for tables of a catalog: drop the table, and use "
                 f"{USE_VIEW}"
             )
         if self.problems:

@@ -100,7 +100,7 @@ def _topic(found: OptionValues, text: str | None) -> str:
     elif "," in text:
         problem = (
             f"option topic is {text!r:.100}; a write has one topic; to write several, leave it out "
-            f"and name the topic "
+            "and name the topic "
         )
         problem += "of each row in a column topic"
     else:

@@ -455,14 +455,14 @@ class SparkTransaction:
         if self._calls.cut is not None and producer and producer.status in ABORTABLE:
             raise InvalidTransactionStateError(
                 f"{call}() is not possible now: {self._calls.cut}() of this transaction was interrupted, "
-                f"and the program continued",
+                "and the program continued",
                 kind="abort-required",
                 hint="nothing of it is committed: let the error leave the with block, and run the job again",
             )
         if self._failure is not None and producer and producer.status is ProducerStatus.ABORT_REQUIRED:
             raise InvalidTransactionStateError(
                 f"{call}() is not possible now: a write of this transaction has failed, and the program "
-                f"continued",
+                "continued",
                 kind="abort-required",
                 hint="nothing of it is committed: let the error leave the with block, and run the job again",
             ) from self._failure

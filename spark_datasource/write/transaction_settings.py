@@ -43,7 +43,7 @@ def problems_of(spark: Any, root: object, app_id: object, version: object) -> li
     if not _is_app_id(app_id):
         problems.append(
             f"app_id is {repr_of(app_id, 100)}, not a text of 1 to {_APP_ID_BYTES_MAX} UTF-8 bytes that "
-            f"stays the same over restarts"
+            "stays the same over restarts"
         )
     number = as_whole(version)
     if version is not None and (number is None or not 0 <= number <= VERSION_MAX):

@@ -134,7 +134,7 @@ def test_the_served_page_follows_and_goes_back(browser: Chromium, tab: Tab, root
         tab.evaluate("1")  # what it asked before has come
         asked = len(tab.requests)
         tab.wait(
-            f"document.querySelector('#timeline .held.open') && "
+            "document.querySelector('#timeline .held.open') && "
             f"document.getElementById('main').innerText.includes('{KILLED}')"
         )
         follows = [one for one in tab.requests[asked:] if "/api/follow" in one]

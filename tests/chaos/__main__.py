@@ -154,7 +154,7 @@ def _show(result: dict[str, Any], console: Console) -> None:
         f"{result['kills']} kills and {result['zombies']} zombies in {result['seconds']} s "
         f"({result['kills_per_minute']} kills a minute), seeds {result['seeds'][0]} to {result['seeds'][1]}, "
         f"on {result['on']}: {result['drivers']} drivers, {result['batches']} batches, {result['rows']:,} "
-        f"rows, "
+        "rows, "
         f"{result['duplicates']} duplicates, {result['losses']} losses, {result['torn']} torn, "
         f"{len(result['problems'])} problems",
         soft_wrap=True,
@@ -163,7 +163,7 @@ def _show(result: dict[str, Any], console: Console) -> None:
     if not result["problems"]:
         console.print(
             f"with 0 of {result['kills']}: at most {result['bound_95_percent']:.3%} of such kills do "
-            f"harm, at 95 % "
+            "harm, at 95 % "
             "confidence (3/n)",
             soft_wrap=True,
             highlight=False,

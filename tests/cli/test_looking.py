@@ -382,7 +382,7 @@ def test_a_timer_has_bounds(txnlog: Command, busy: TxnLog) -> None:
 def test_without_the_extra_one_line_says_what_to_install(busy: TxnLog, missing: str) -> None:
     program = (
         f"import sys; sys.modules[{missing!r}] = None; from txnlog.cli.app import run; "
-        f"sys.exit(run(sys.argv[1:]))"
+        "sys.exit(run(sys.argv[1:]))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, "ui"],

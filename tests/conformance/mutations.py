@@ -110,7 +110,7 @@ def mutate(folder: Path, mutation: Mutation) -> None:
     if text.count(mutation.before) != 1:
         raise ValueError(
             f"{mutation.name}: the text is {text.count(mutation.before)} times in {mutation.path}, "
-            f"expected once: "
+            "expected once: "
             f"{mutation.before}"
         )
     path.write_text(text.replace(mutation.before, mutation.after), encoding="utf-8")
@@ -245,7 +245,7 @@ def _main(arguments: list[str]) -> int:
         (ROOT / PAGE).write_text(page(MUTATIONS), encoding="utf-8")
     print(
         f"{len(chosen) - wrong} of {len(chosen)} mutations fail every case that claims the rule, and "
-        f"every named test"
+        "every named test"
     )
     return 1 if wrong else 0
 

@@ -132,7 +132,7 @@ def _page(group: Group, listed: list[Row]) -> str:
         "",
         (
             f"{group.about} Source: {group.source}. The meaning of the statuses: "
-            f"[conformance](../conformance.md)."
+            "[conformance](../conformance.md)."
         ),
         "",
         f"{len(listed)} cases: {counts}.",

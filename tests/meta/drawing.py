@@ -132,7 +132,7 @@ class Canvas:
         )
         ground = (
             f'<rect x="0.5" y="0.5" width="{self.width - 1}" height="{self.height - 1}" rx="8" '
-            f'class="ground"/>'
+            'class="ground"/>'
         )
         parts = [head, f"<title>{escape(self.title)}</title>", f"<style>{styles}</style>", tip, ground]
         return "\n".join([*parts, *self._parts, "</svg>"]) + "\n"

@@ -114,7 +114,7 @@ def test_a_file_of_the_user_that_hides_one_of_our_packages_is_named(
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
         f"ImportError: {hiding} hides txnlog's own package '{name}', because Python finds it first: "
-        f"rename it, or start Python where its "
+        "rename it, or start Python where its "
         "folder is not on sys.path"
     )
 
@@ -127,7 +127,7 @@ def test_a_package_that_was_imported_before_is_seen_and_a_missing_one_as_well(tm
         f"import sys; from zipfile import ZipFile\nfor name in ('txnlog/__init__.py', "
         f"'txnlog/neighbours.py', 'txnlog/__init__.pyi', 'txnformat/__init__.py'):\n"
         f"    ZipFile('own.zip', 'a').write({str(ROOT)!r} + '/' + name, name)\n"
-        f"sys.path[:] = ['own.zip', *(each for each in sys.path if each not in ('', "
+        "sys.path[:] = ['own.zip', *(each for each in sys.path if each not in ('', "
         f"{str(ROOT)!r}))]\nimport txnlog",
         tmp_path,
     )
@@ -142,7 +142,7 @@ def test_a_folder_of_data_by_the_same_name_and_a_link_to_the_checkout_hide_nothi
     (tmp_path / "link").symlink_to(ROOT)
     done = _run(
         f"import sys; sys.path.insert(0, 'link'); import writers; sys.path.insert(0, {str(ROOT)!r}); "
-        f"import txnlog",
+        "import txnlog",
         tmp_path,
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -112,7 +112,7 @@ def test_a_notebook_runs_twice_and_shows_what_is_stored_in_it(path: Path, tmp_pa
         for (cell, outputs), shown in zip(stored, run, strict=True):
             where = (
                 f"{path.name}, {cell['id']}: `python -m tests.notebooks.running {path.name[:2]}` "
-                f"stores it anew"
+                "stores it anew"
             )
             assert [one["output_type"] for one in outputs] == [one["output_type"] for one in shown], where
             pairs = [pair for pair in zip(outputs, shown, strict=True) if pair[0]["output_type"] == PICTURE]

@@ -130,7 +130,7 @@ def _show(result: dict[str, Any], console: Console) -> None:
         f"{result['seconds']} s, seeds {result['seeds'][0]} to {result['seeds'][1]}: "
         f"{result['entries']:,} entries, "
         f"{result['orders']:,} records read ({result['given_up']:,} given up), {result['batches']:,} "
-        f"batches, "
+        "batches, "
         f"{result['events']:,} events of the history; {result['duplicates']} duplicates, "
         f"{result['losses']} losses, "
         f"{result['torn']} torn, {len(result['problems'])} problems",
@@ -140,7 +140,7 @@ def _show(result: dict[str, Any], console: Console) -> None:
     if not result["problems"]:
         console.print(
             f"with 0 of {result['kills']}: at most {result['bound_95_percent']:.3%} of such kills do "
-            f"harm, at 95 % "
+            "harm, at 95 % "
             "confidence (3/n)",
             soft_wrap=True,
             highlight=False,

@@ -103,7 +103,7 @@ def check_repeats(batches: Iterable[HandedOn], made: Iterable[Made]) -> list[str
         if got != there:
             violations.append(
                 f"batch {one.batch}: its attempts read {len(got)} records, {len(there)} are there; of one "
-                f"only: "
+                "only: "
                 f"{sorted(got ^ there)[:5]}"
             )
     return violations

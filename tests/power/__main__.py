@@ -76,7 +76,7 @@ def _row(label: str, tally: Tally) -> dict[str, Any]:
 def _line(row: dict[str, Any]) -> str:
     return (
         f"{row['history']:44} {row['histories']:4} histories, {row['cuts']:6} cuts, {row['states']:6} "
-        f"states, "
+        "states, "
         f"{row['judged']:5} judged, {row['problems']} problems"
     )
 

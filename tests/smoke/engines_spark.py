@@ -92,7 +92,7 @@ def attacks(spark: SparkSession, name: str, order: Mapping[str, Any]) -> dict[st
         "rewrite_manifests": lambda: spark.sql(f"{call}.rewrite_manifests('{quoted}')").collect(),
         "expire_snapshots": lambda: spark.sql(
             f"{call}.expire_snapshots(table => '{quoted}', older_than => TIMESTAMP '2100-01-01 00:00:00', "
-            f"retain_last => 1)"
+            "retain_last => 1)"
         ).collect(),
         "remove_orphan_files": lambda: spark.sql(
             f"{call}.remove_orphan_files(table => '{quoted}', older_than => TIMESTAMP '2020-01-01 "

@@ -210,7 +210,7 @@ def test_a_temporary_view_is_of_several_topics_and_in_the_order_of_commits(
     found = {}
     for order in ("offset", "commit"):
         spark.sql(
-            f"CREATE OR REPLACE TEMPORARY VIEW a_view USING txnlog OPTIONS (topic 'numbers,texts', path "
+            "CREATE OR REPLACE TEMPORARY VIEW a_view USING txnlog OPTIONS (topic 'numbers,texts', path "
             f"'{path}', "
             f"columns 'n,_topic', order '{order}')"
         )

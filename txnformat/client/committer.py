@@ -126,7 +126,7 @@ class Committer:
         # Logs, and what is made from one, hold a committer: pickle would say that a lock inside cannot be
         # pickled.
         raise InvalidInputError(
-            f"an open log cannot be pickled or copied: it stays in the process that opened it "
+            "an open log cannot be pickled or copied: it stays in the process that opened it "
             f"({self.store.url})",
             kind="not-picklable",
             hint="open it where it is used, in the process or the task of Spark: TxnLog.open(path)",

@@ -285,7 +285,7 @@ def _check_names(names: Sequence[str], path: str, problems: list[str], *, top: b
         elif folded in seen:
             problems.append(
                 f"column {shown} clashes with {_shown(path, seen[folded])}: Spark does not distinguish "
-                f"upper and lower case"
+                "upper and lower case"
             )
         seen.setdefault(folded, name)
         if top and folded in RESERVED_COLUMNS:

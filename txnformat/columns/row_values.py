@@ -202,12 +202,12 @@ def _unfit_class(value: Any) -> str | None:
     ):
         return (
             f"a value of the class {type_name(value)}, which Arrow may iterate without end; pass a "
-            f"dict or a set"
+            "dict or a set"
         )
     if _has_own_length(kind):
         return (
             f"a value of the class {type_name(value)}, whose length Arrow takes for that of a list; "
-            f"pass a list"
+            "pass a list"
         )
     return None
 

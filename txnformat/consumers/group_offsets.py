@@ -155,7 +155,7 @@ def _problems(key: object, offset: object, expected: object) -> list[str]:
     if expected is not None and (type(expected) is not int or expected < NO_OFFSET):
         problems.append(
             f"the expected offset of {repr_of(key)} is {repr_of(expected, 80)}, not a number from 0 on, "
-            f"or None"
+            "or None"
         )
     return problems
 

@@ -288,7 +288,7 @@ class Membership:
             return number
         raise InvalidInputError(
             f"the position of group {repr_of(self._group)} in {repr_of(name)} is {repr_of(value, 80)}, "
-            f"not an offset",
+            "not an offset",
             kind="foreign-position",
             hint="another application commits under this name: choose another group",
         )

@@ -128,7 +128,7 @@ class Uncut:
                     f"another thread is using this {self._what}",
                     kind="concurrent-use",
                     hint=f"a {self._what} serves one thread at a time: make one for each thread, or take "
-                    f"turns",
+                    "turns",
                 )
             # One of all that try at the same time joins; the others go on behind it.
             turn = self._turn = turn.following.setdefault(None, mine)

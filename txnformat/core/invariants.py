@@ -380,7 +380,7 @@ def _check_staged(name: str, known: TransactionalIdState, state: LogState) -> _P
         if flush.table not in state.tables or any(number not in state.files for number in files):
             yield (
                 f"I16 id {name}: table {flush.table} or files from {flush.first_file} of a stage are "
-                f"not there"
+                "not there"
             )
         for part in flush.partitions:
             key = TopicPartition(flush.topic_id, part.partition)

@@ -92,7 +92,7 @@ def state_after(newest: LogState, number: int, reach: Reach) -> Steps[LogState]:
                 "are deleted",
                 kind="state-gone",
                 hint=f"states from entry {reach.earliest} on may be told; records of older versions are "
-                f"read as before",
+                "read as before",
                 entry=number,
                 earliest=reach.earliest,
             )

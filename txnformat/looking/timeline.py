@@ -126,7 +126,7 @@ class EntryWindow:
             self.notes = (
                 (
                     f"entries up to {first} are deleted or compressed into snapshots: the window begins "
-                    f"behind them"
+                    "behind them"
                 ),
             )
         try:

@@ -164,7 +164,7 @@ def like(column: str, type_: pa.DataType, pattern: str, escape: str, *, negated:
         if (special and character == "_") or (wildcard and not special):
             raise NotComparableError(
                 f"the pattern {pattern!r:.100} is more than a prefix and %; write a literal _ or % with "
-                f"an escape "
+                "an escape "
                 f"before it ({escape}_), and filter by other patterns after reading"
             )
         wildcard = wildcard or special

@@ -26,7 +26,7 @@ _KEPT = (
 _NOT_WILD = re.compile("[^%_]+")
 HINT = (
     f"each {HIDDEN} stands for a part of the condition that is not shown, for it may be personal, and so "
-    f"does each 0; "
+    "does each 0; "
     "a text needs single quotes, as in name = 'ann'"
 )
 

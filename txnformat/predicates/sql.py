@@ -220,7 +220,7 @@ class _Compiler:
             if not pt.is_boolean(type_):
                 raise _Refused(
                     f"column {name!r:.300} has the type {str(type_)!r:.100} and is not a condition by "
-                    f"itself; "
+                    "itself; "
                     "compare it with a literal"
                 )
             return Compare(name, Op.EQ, int(not negated))
@@ -245,7 +245,7 @@ class _Compiler:
                     )
             raise _Refused(
                 f"{_shown(tree)} compares two columns, which is not supported; compare a column with a "
-                f"literal"
+                "literal"
             )
         name, type_ = self._column(left)
         return compare(name, type_, op, self._value(right, type_), negated=negated)
@@ -288,7 +288,7 @@ class _Compiler:
         if not pt.is_boolean(type_):
             raise _Refused(
                 f"column {name!r:.300} has the type {str(type_)!r:.100}, and IS TRUE and IS FALSE ask of "
-                f"booleans"
+                "booleans"
             )
         found = Compare(name, Op.EQ, int(bool(asked.this) != negated))
         return any_of([found, NullTest(name, is_null=True)]) if negated else found

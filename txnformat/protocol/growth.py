@@ -97,7 +97,7 @@ def _held_back(
     return Growth(
         "held-back",
         held,
-        f"a transaction of "
+        "a transaction of "
         f"{f'transactional id {name}' if name else f'producer id {transaction[0]}, which is hanging,'} "
         f"has been open since offset {partition.open[transaction]}",
         "end it: txnlog transactions abort, or commit it where it was prepared"

@@ -110,7 +110,7 @@ def history_gone(number: int, earliest: int, latest: int, **values: object) -> N
         "the entry is deleted, and no bundle has it",
         kind="history-gone",
         hint=f"entries {earliest} to {latest} can be read; records of older versions are read as before, "
-        f"by the number of the version",
+        "by the number of the version",
         entry=number,
         earliest=earliest,
         latest=latest,

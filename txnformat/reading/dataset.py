@@ -189,7 +189,7 @@ def _check_renamed(plan: ReadPlan, pieces: Sequence[_Piece]) -> None:
     if size > RENAMED_BYTES_MAX:
         raise ConflictError(
             f"{len(files)} files of {size} bytes were written before a column was renamed or dropped, and "
-            f"a dataset reads such files into memory",
+            "a dataset reads such files into memory",
             kind="renamed-columns",
             hint="compact the topic first, which rewrites them, or ask for columns that kept their names; "
             "log.read needs no compaction",

@@ -459,7 +459,7 @@ class SegmentFileWriter:
                 hint="use several rows",
                 object=self._key,
                 expected=f"at most {LISTS_BYTES_MAX} bytes when decoded, beyond {LISTS_RATIO_MAX} times "
-                f"what is stored",
+                "what is stored",
                 got=beyond,
             )
 

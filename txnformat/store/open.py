@@ -156,7 +156,7 @@ def _remote_store(
         raise UnsupportedStoreError(
             f"{scheme}:// needs a package that is not installed: {error.name.partition('.')[0]}",
             hint=f"pip install 'txnlog[{extra}]' for the Python that runs this; for Spark on its "
-            f"executors, too",
+            "executors, too",
             scheme=scheme,
         ) from None
     store: ObjectStore = getattr(adapter, name)(text, options, clock)
@@ -175,7 +175,7 @@ def _check_no_mount(text: str) -> None:
     if mount or text.lower().startswith("dbfs:"):
         raise UnsupportedStoreError(
             f"{'/' + mount[1] if mount else 'dbfs:/'} is a mount without hard links, so that a name "
-            f"cannot be taken "
+            "cannot be taken "
             "exactly once",
             hint=_behind(path, mount),
             scheme="dbfs" if mount is None else "file",

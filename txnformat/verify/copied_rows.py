@@ -71,7 +71,7 @@ def check_copied(
         if not _is_same(wanted, got):
             what = (
                 f"row groups {one.row_group} to {one.row_group + one.row_group_count - 1} have other "
-                f"rows than the entry that they were taken from"
+                "rows than the entry that they were taken from"
             )
             record.add(
                 ProblemKind.BATCHES,

@@ -268,7 +268,7 @@ def _check_batches(record: Record, use: FileUse, counts: list[int]) -> None:
         if len(groups) != run.row_group_count or sum(groups) != run.records:
             what = (
                 f"row groups {run.row_group} to {run.row_group + run.row_group_count - 1} differ from "
-                f"their batch"
+                "their batch"
             )
             got = f"{sum(groups)} records in {len(groups)} row groups"
             expected = f"{run.records} records in {run.row_group_count} row groups"

@@ -42,7 +42,7 @@ def count_unnamed(
     if boundary:
         what = (
             f"entries below {boundary} are deleted, or may be: of them only bundles are checked, and "
-            f"what the state still says of them"
+            "what the state still says of them"
         )
         record.notes.append(VerifyNote("deleted-entries", what, boundary, 0, ()))
         below = [

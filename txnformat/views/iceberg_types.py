@@ -73,7 +73,7 @@ def iceberg_schema(
     counts = Counter(".".join(path) for field in schema for path in _paths(field.type, (field.name,)))
     problems += [
         f"two columns have the name {name!r:.300} for Iceberg, which puts dots between the names of "
-        f"nested ones"
+        "nested ones"
         for name, count in counts.items()
         if count > 1
     ]
@@ -148,7 +148,7 @@ def _problems(type_: pa.DataType, path: Path) -> Iterator[str]:
     if is_variant(type_):
         yield (
             f"column {'.'.join(path)!r:.300} has the type variant, which Iceberg has from version 3 on; "
-            f"tables are published in version 2"
+            "tables are published in version 2"
         )
     elif type_ not in _NAMES and not pt.is_decimal128(type_):
         parts = _parts(type_)

@@ -156,7 +156,7 @@ def _carry_out(end: End, *, dry_run: bool, sure: bool) -> Sequence[EndedTransact
         if would and (sys.stdin is None or not sys.stdin.isatty()):
             raise click.UsageError(
                 f"this aborts {counted(len(would), 'transaction')}: add --yes to do it, or --dry-run to "
-                f"see which"
+                "see which"
             )
         if would:
             names = printable(", ".join(one.transactional_id for one in would))

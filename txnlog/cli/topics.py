@@ -201,7 +201,7 @@ def describe(topics: tuple[str, ...], place: Place, as_json: bool) -> None:
         if description.boundary:
             say(
                 f"Boundary: {description.boundary}  (entries below it may be deleted; bundles have their "
-                f"history)"
+                "history)"
             )
         say("")
         OPEN.show(opened)

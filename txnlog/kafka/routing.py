@@ -58,7 +58,7 @@ def as_topics(topics: object) -> dict[str, str]:
     if not pairs or not all(isinstance(name, str) and name for pair in pairs for name in pair):
         raise InvalidInputError(
             f"topics is {repr_of(topics, 80)}, not a topic, a list of topics or a mapping of their names "
-            f"to others",
+            "to others",
             kind="invalid-topics",
             hint='name them as in ["clicks"], or {"clicks": "web_clicks"}',
         )

@@ -77,7 +77,7 @@ class Walk:
         return self.refuse(
             path,
             f"is a decimal of precision {precision!r:.20} and scale {scale!r:.20}; a column has a "
-            f"precision from 1 to "
+            "precision from 1 to "
             f"{DECIMAL_PRECISION_MAX} and a scale from 0 to the precision{advice}",
         )
 

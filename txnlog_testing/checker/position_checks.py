@@ -126,7 +126,7 @@ def _has_outputs(
             if polled.operation.invoked > reader.told and wholes.must_show(polled, send.key, written):
                 what = (
                     f"{reader} found position {offset} of group {group!r} in {key}, which {may[0]} moved, "
-                    f"but its "
+                    "but its "
                     f"output {send.value!r} of {send.key} is not there"
                 )
                 three = (may[0].invoked, reader.invoked, polled.operation.invoked)

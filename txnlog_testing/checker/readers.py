@@ -309,7 +309,7 @@ def _missed_by_commit(
         if values and writer.began > first_end:
             what = (
                 f"{last_reader} passed over {values[0]!r} of {run.key}, which was acknowledged before "
-                f"what it read was sent"
+                "what it read was sent"
             )
             yield _anomaly(AnomalyClass.POLL_SKIP, what, run, values, (writer, last_reader))
 

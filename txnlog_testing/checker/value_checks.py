@@ -109,7 +109,7 @@ def check_writes(evidence: Evidence, runs: list[Run], wholes: WholeReads) -> Ite
                 lost.add(id(found))
                 what = (
                     f"{send.value!r} of {send.key} was committed by {one}, and no reader read it, "
-                    f"though the records behind it were read"
+                    "though the records behind it were read"
                 )
                 yield _anomaly(AnomalyClass.LOST_WRITE, what, found, [one])
                 continue
@@ -119,7 +119,7 @@ def check_writes(evidence: Evidence, runs: list[Run], wholes: WholeReads) -> Ite
             if wholes.must_show(whole, send.key, found):
                 what = (
                     f"{send.value!r} of {send.key} was committed by {one}; a whole read that began "
-                    f"later lacks it"
+                    "later lacks it"
                 )
                 yield _anomaly(AnomalyClass.UNSEEN, what, found, [one, whole.operation])
 
@@ -212,7 +212,7 @@ def _resurrected(evidence: Evidence, wholes: WholeReads) -> Iterator[Anomaly]:
                 if wholes.must_show(polled, key, found):
                     what = (
                         f"{found.value!r} of {key} at {offset} was read, and is missing from a whole "
-                        f"read that began later"
+                        "read that began later"
                     )
                     yield _anomaly(
                         AnomalyClass.RESURRECTED, what, found, [found.first_read, polled.operation]

@@ -94,7 +94,7 @@ def _check_sequences(op: Append, entry: int, expected: dict[tuple[int, int, str,
         if part.base_sequence != expected.get(key, 0):
             yield (
                 f"entry {entry}: producer {op.producer_id} epoch {op.epoch} partition {part.partition} "
-                f"goes on with "
+                "goes on with "
                 f"sequence {part.base_sequence}, expected {expected.get(key, 0)}"
             )
         expected[key] = part.base_sequence + part.records

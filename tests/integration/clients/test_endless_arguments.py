@@ -84,7 +84,7 @@ OF_NUMBERS: dict[str, Call] = {
         to="earliest",
         create=True,
     ),
-    ("transactions producer_ids"): lambda world, given: world.log.transactions.list(producer_ids=given),  # type: ignore[arg-type]
+    "transactions producer_ids": lambda world, given: world.log.transactions.list(producer_ids=given),  # type: ignore[arg-type]
 }
 
 OF_OTHERS: dict[str, tuple[Call, Callable[[int], Any]]] = {

@@ -80,7 +80,7 @@ def test_it_can_be_neither_pickled_nor_copied() -> None:
 WRONG: list[tuple[type[TxnLogError], str, Callable[[Consumer], object], str]] = [
     (NotFoundError, "unknown-topic", lambda c: c.assign([("v", 0)]), "`v`"),
     (NotFoundError, "unknown-partition", lambda c: c.assign([("t", 0), ("t", 2), ("t", -1)]), "('t', -1)"),
-    (InvalidInputError, "invalid-partitions", lambda c: c.assign("t"), ("'t' is not a pair")),  # type: ignore[arg-type]
+    (InvalidInputError, "invalid-partitions", lambda c: c.assign("t"), "'t' is not a pair"),  # type: ignore[arg-type]
     (InvalidInputError, "invalid-partitions", lambda c: c.assign(5), "5 is not a pair"),  # type: ignore[arg-type]
     (InvalidInputError, "invalid-partitions", lambda c: c.assign([("t", 0), ("t", "1"), "t"]), "'t' is"),  # type: ignore[list-item]
     (InvalidInputError, "invalid-partitions", lambda c: c.assign([("t", True)]), "('t', True)"),
@@ -92,7 +92,7 @@ WRONG: list[tuple[type[TxnLogError], str, Callable[[Consumer], object], str]] = 
     (InvalidInputError, "not-assigned", lambda c: c.seek_to_time(0, ("t", 0), ("t", 1)), "not assigned"),
     (InvalidInputError, "not-assigned", lambda c: c.pause(("t", 0), ("v", 0)), "not assigned"),
     (InvalidInputError, "not-assigned", lambda c: c.resume(("v", 0)), "not assigned"),
-    (InvalidInputError, "invalid-partitions", lambda c: c.pause("t", 0), ("'t' is not a pair")),  # type: ignore[arg-type]
+    (InvalidInputError, "invalid-partitions", lambda c: c.pause("t", 0), "'t' is not a pair"),  # type: ignore[arg-type]
     (InvalidInputError, "invalid-offset", lambda c: c.seek("t", 0, -1), "-1 is not an offset"),
     (InvalidInputError, "invalid-offset", lambda c: c.seek("t", 0, True), "True"),
     (InvalidInputError, "invalid-offset", lambda c: c.seek("t", 0, "5"), "'5'"),  # type: ignore[arg-type]

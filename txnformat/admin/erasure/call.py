@@ -143,7 +143,7 @@ def _check(requested_by: object, key: object) -> None:
     if not is_said or len(str(requested_by).encode()) > REQUESTED_BY_BYTES_MAX:
         raise InvalidInputError(
             f"requested_by is {repr_of(requested_by, 80)}, not a text of 1 to {REQUESTED_BY_BYTES_MAX} "
-            f"bytes that people can read",
+            "bytes that people can read",
             kind="invalid-requested-by",
             hint="say by whom, or for which ticket; the log keeps it",
         )
@@ -155,7 +155,7 @@ def _check(requested_by: object, key: object) -> None:
     ):
         raise InvalidInputError(
             f"the key of an erasure is a text of {KEY_CHARS_MIN} to {KEY_CHARS_MAX} characters without "
-            f"spaces",
+            "spaces",
             kind="invalid-erasure-key",
             hint="give the key that the first call returned, or 32 random hex digits",
         )
@@ -192,7 +192,7 @@ def _there(state: LogState, erasure_id: str) -> ErasureState:
     if known is None:
         raise NotFoundError(
             f"the state does not keep the erasure any more: it is complete, and {COMPLETE_MAX} others "
-            f"were completed after it, or it was abandoned",
+            "were completed after it, or it was abandoned",
             kind="unknown-erasure",
             hint="`txnlog history --all` shows its complete_erasure or abandon_erasure; if it was "
             "abandoned, erase again with another key",

@@ -171,15 +171,15 @@ def _left(one: ErasureState, seen: _Seen) -> list[str]:
     if seen.oldest_entry is not None and seen.oldest_entry <= one.rewritten_entry:
         found.append(
             f"entries {seen.oldest_entry} to {one.rewritten_entry} (their payloads may hold erased "
-            f"records) still exist: truncations delete them "
-            f"(`txnlog truncate`) when their rows are sealed and all entries below "
+            "records) still exist: truncations delete them "
+            "(`txnlog truncate`) when their rows are sealed and all entries below "
             f"{bundle_first(one.rewritten_entry) + BUNDLE_ENTRIES} are old "
             "enough and have two snapshots behind them"
         )
     if seen.oldest_payloads is not None and seen.oldest_payloads <= one.rewritten_entry:
         found.append(
             f"payload bundles with entries from {seen.oldest_payloads} on, which repeat payloads, still "
-            f"exist: truncations delete them with "
+            "exist: truncations delete them with "
             "their entries, and vacuums when these are older than the grace"
         )
     if seen.failure:

@@ -164,7 +164,7 @@ def _rewriting(state: LogState, known: ErasureState) -> str:
         return (
             f"{_shown(holders)} {_is(holders)} undecided, and {'have' if len(holders) > 1 else 'has'} "
             f"records that the erasure covers: end {_them(holders)}, then call again with the same "
-            f"condition and key"
+            "condition and key"
         )
     return "files are to be rewritten: call again with the same condition and key"
 

@@ -67,7 +67,7 @@ def check_grows(state: LogState, apps: Iterable[AppRef]) -> None:
         if known is not None and known.version >= app.version:
             raise StaleAppVersionError(
                 f"the log holds {'this' if known.version == app.version else 'a later'} version of the "
-                f"application",
+                "application",
                 hint=_NEW_HISTORY,
                 app_id=app.app_id,
                 version=app.version,

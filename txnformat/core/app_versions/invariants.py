@@ -37,7 +37,7 @@ def check_app_versions_step(before: LogState, entry: CommitEntry, after: LogStat
             ):
                 yield (
                     f"I11 application {key}: the state does not have instance {operation.instance} as "
-                    f"the newest"
+                    "the newest"
                 )
     gone = bool(deleted_in(entry))
     for key, version in highest.items():

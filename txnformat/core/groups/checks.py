@@ -59,7 +59,7 @@ def check_group_offsets(wanted: Sequence[GroupOffsets]) -> None:
         if one.generation is not None and type(one.generation) is not int:
             problems.append(
                 f"generation {repr_of(one.generation, 80)} of group {repr_of(one.group)} is not a whole "
-                f"number"
+                "number"
             )
         if not one.offsets and not one.positions:
             problems.append(f"nothing is committed for group {repr_of(one.group)}")
@@ -85,7 +85,7 @@ def _offset_problems(commit: OffsetCommit) -> list[str]:
     if type(commit.offset) is not int or commit.offset < 0:
         problems.append(
             f"offset {repr_of(commit.offset, 80)} of partition {repr_of(commit.partition, 80)} is not 0 "
-            f"or more"
+            "or more"
         )
     if type(commit.partition) is not int or commit.partition < 0:
         problems.append(f"{repr_of(commit.partition, 80)} is not a partition number")

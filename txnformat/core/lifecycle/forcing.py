@@ -85,7 +85,7 @@ def check_uncut(state: LogState, ends: Mapping[TopicPartition, int]) -> None:
                     "what lies below the offset was spilled together with records of an open transaction "
                     "that begins there or above",
                     hint=f"use an offset up to {spill.start_offset}; or one above {stays}, where that "
-                    f"transaction begins: force ends it, too",
+                    "transaction begins: force ends it, too",
                     topic=state.topics[key.topic_id].name,
                     partition=key.partition,
                     got=offset,

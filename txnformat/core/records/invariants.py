@@ -162,7 +162,7 @@ def _check_segments(partition: PartitionState, state: LogState) -> _Problems:
     if not 0 <= partition.listed_end <= partition.sealed_end <= partition.last_stable_offset:
         yield (
             f"I15 {partition.listed_end} <= {partition.sealed_end} <= {partition.last_stable_offset} "
-            f"does not hold"
+            "does not hold"
         )
     expected = np.concatenate([[partition.listed_end], rows["end_offset"]])
     got = np.concatenate([rows["start_offset"], [partition.sealed_end]])
@@ -327,5 +327,5 @@ def _check_references(extents: Rows, state: LogState) -> _Problems:
         row = wrong[0]
         yield (
             f"I14 extent at {row['base_offset']}: file {row['file']}, table {row['table']}, not exactly "
-            f"one exists"
+            "one exists"
         )

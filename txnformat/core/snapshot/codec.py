@@ -139,7 +139,7 @@ def _check_size(size: int, what: str, many: str) -> None:
     if size > METADATA_BYTES_MAX:
         raise InvalidInputError(
             f"a snapshot would have {size} bytes of {what}, more than the cap of {METADATA_BYTES_MAX}: "
-            f"the log has too many "
+            "the log has too many "
             f"{many}",
             kind="metadata-too-large",
             hint="use several logs; this one is whole and takes commits, but opening it reads all entries "

@@ -94,7 +94,7 @@ def check_cleanup(settings: Iterable[TopicSetting], schema: TopicSchema, first: 
     if keeps_latest(settings) and not schema.key_columns:
         problems.append(
             f"{POLICY} is {value_of(settings, POLICY)}: the topic has no key columns, so no record has a "
-            f"later one of its key"
+            "later one of its key"
         )
     column = str(value_of(settings, TOMBSTONES))
     if column:
@@ -116,12 +116,12 @@ def _column_problems(column: str, schema: TopicSchema, first: Collection[str]) -
     elif not field.nullable and not pt.is_boolean(field.type):
         yield (
             f"{TOMBSTONES} is {repr_of(column, 80)}, which is NOT NULL; use a boolean column or one "
-            f"that may be null"
+            "that may be null"
         )
     elif column not in first and not pt.is_boolean(field.type):
         yield (
             f"{TOMBSTONES} is {repr_of(column, 80)}, a column that was added: it is null in all older "
-            f"records, which would be tombstones; use a boolean column"
+            "records, which would be tombstones; use a boolean column"
         )
 
 

@@ -227,13 +227,13 @@ def _widened(
         if name in schema.key_columns:
             problems.append(
                 f"column {repr_of(name)} is a key column, whose type decides the partitions of records "
-                f"and cannot "
+                "and cannot "
                 "change"
             )
         elif not is_wider(field.type, types[name]):
             problems.append(
                 f"column {repr_of(name)} is {types[name]} and cannot become {wanted}: only int8 to int16 "
-                f"to int32 to "
+                "to int32 to "
                 "int64, float32 to float64, and decimals with no fewer digits before and after the point"
             )
         else:

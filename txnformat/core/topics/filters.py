@@ -35,8 +35,8 @@ def check_filters(settings: Iterable[TopicSetting], schema: TopicSchema) -> None
         elif not _takes_filter(fields[name]):
             problems.append(
                 f"{BLOOM} names {repr_of(name, 80)}, of type {fields[name]}: a filter tells whole values "
-                f"apart by their bytes, so the column must be a whole number, text, binary, a date, a "
-                f"time or a decimal"
+                "apart by their bytes, so the column must be a whole number, text, binary, a date, a "
+                "time or a decimal"
             )
     if problems:
         raise InvalidInputError(problems, kind="invalid-setting", hint="nothing was changed")

@@ -87,7 +87,7 @@ def _holders(
     if name in erased:
         yield (
             f"column {shown} is in the condition of an erasure that is not complete; complete or "
-            f"abandon it first"
+            "abandon it first"
         )
     if setting := _setting_of(name, settings, change):
         yield f"column {shown} is named by {setting}; set or unset that in the same call"
@@ -116,7 +116,7 @@ def _problems_of_new_names(schema: TopicSchema, change: ChangeTopic, gone: Seque
         if field.name in gone:
             yield (
                 f"the name {repr_of(field.name)} is free for a new column only after this change: add "
-                f"it in a second call"
+                "it in a second call"
             )
 
 

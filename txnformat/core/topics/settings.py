@@ -166,7 +166,7 @@ def check_settings(settings: Iterable[TopicSetting], longest_timeout_ms: int) ->
     """
     problems = [
         f"{one.name} is {one.value}: it is -1, or at least {longest_timeout_ms} ms, the longest timeout "
-        f"of a transaction in this log"
+        "of a transaction in this log"
         for one in settings
         if one.name in SETTINGS
         and SETTINGS[one.name].is_time

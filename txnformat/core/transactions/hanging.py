@@ -170,7 +170,7 @@ def _held(
 def advice_for_late(name: str) -> str:
     """Return what to do about a late transaction."""
     return (
-        f"any commit to the log ends it; without commits run txnlog transactions end-expired (its id "
+        "any commit to the log ends it; without commits run txnlog transactions end-expired (its id "
         f"is {name!r})"
     )
 

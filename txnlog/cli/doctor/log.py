@@ -105,7 +105,7 @@ def _check_transactions(state: LogState, measured: LogMetrics) -> Check:
     prepared = measured.oldest_prepared
     found = (
         f"{len(state.undecided)} open, {len(late)} of them late and {measured.prepared_transactions} "
-        f"prepared; "
+        "prepared; "
         f"the oldest is {name!r}, for {(measured.measured_ms - started_ms) // 1000} s; "
         f"offsets held back: {sum(part.lag for part in measured.partitions)}"
     )

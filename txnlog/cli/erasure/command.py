@@ -145,7 +145,7 @@ def _show(report: ErasureReport) -> None:
     if report.is_new and not report.rows:
         say(
             f"no row matches the condition: if it is wrong, txnlog erase {one.erasure_id} --abandon "
-            f"abandons the erasure"
+            "abandons the erasure"
         )
     for missing in one.missing:
         say(f"missing: {missing}")

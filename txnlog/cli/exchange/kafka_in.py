@@ -133,11 +133,11 @@ def _show(report: ImportReport) -> None:
     for lost in report.lost:
         say(
             f"skipped offsets {lost.first} to {lost.end - 1} of {lost.topic}, partition {lost.partition}: "
-            f"Kafka has removed them"
+            "Kafka has removed them"
         )
     if report.dead_letters:
         say(
             f"{counted(report.dead_letters, 'record')} could not be imported, and went to the topic of "
-            f"dead letters"
+            "dead letters"
         )
     say(f"imported {counted(report.records, 'record')} in {counted(report.commits, 'commit')}")

@@ -171,7 +171,7 @@ def ui(
             if host not in ("127.0.0.1", "localhost", "::1"):
                 show_lines(
                     f"txnlog: note: the page has no password, and listens at {host}: all that can reach "
-                    f"it can read it",
+                    "it can read it",
                     sys.stderr,
                 )
             sys.stdout.flush()

@@ -104,7 +104,7 @@ class _Text:
         if not (1 <= digits <= DECIMAL_PRECISION_MAX and 0 <= places <= digits):
             raise ValueError(
                 f"decimal takes a precision from 1 to {DECIMAL_PRECISION_MAX} and a scale from 0 to the "
-                f"precision"
+                "precision"
             )
         return [digits, places]
 

@@ -50,7 +50,7 @@ class Quotes:
                 shown = f"{found[0][:40]}{'…' if len(found[0]) > 40 else ''}"
                 self.problems.append(
                     f"line {line}: text stands behind a closing quote: {shown!r}; write a quote inside a "
-                    f"value twice"
+                    "value twice"
                 )
         self._rest = text[-1:]
         self._line = line + text.count("\n", done, len(text) - 1)

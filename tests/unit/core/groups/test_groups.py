@@ -101,7 +101,7 @@ UNREADABLE = {
     "a partition twice": GroupOffsets(GROUP, at(1).offsets + at(2).offsets),
     "metadata too long": GroupOffsets(GROUP, (OffsetCommit(ORDERS.topic_id, 0, 1, "x" * 4_097),)),
     "metadata that is no UTF-8": GroupOffsets(GROUP, (OffsetCommit(ORDERS.topic_id, 0, 1, "\ud800"),)),
-    ("metadata that is no text"): GroupOffsets(GROUP, (OffsetCommit(ORDERS.topic_id, 0, 1, b"x"),)),  # type: ignore[arg-type]
+    "metadata that is no text": GroupOffsets(GROUP, (OffsetCommit(ORDERS.topic_id, 0, 1, b"x"),)),  # type: ignore[arg-type]
     "a position without a name": GroupOffsets(GROUP, positions=(PositionCommit("", "1"),)),
     "a position without a value": GroupOffsets(GROUP, positions=(PositionCommit("a", ""),)),
     "a position too long": GroupOffsets(GROUP, positions=(PositionCommit("a", "x" * 4_097),)),

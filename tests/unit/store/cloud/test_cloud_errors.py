@@ -20,7 +20,7 @@ def _answer(status: str, body: str) -> str:
 
 def _document(code: str, message: str = "said.") -> str:
     return (
-        f'<?xml version="1.0" '
+        '<?xml version="1.0" '
         f'encoding="utf-8"?><Error><Code>{code}</Code><Message>{message}</Message></Error>'
     )
 
