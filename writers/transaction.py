@@ -202,9 +202,7 @@ def check_call(
 
 
 class Transactional(Protocol):
-    """A producer, as far as one transaction needs it; its arguments are those of
-    :class:`writers.producer.Producer`.
-    """
+    """The calls of :class:`writers.producer.Producer` that a transaction makes, with the same arguments."""
 
     @property
     def status(self) -> ProducerStatus: ...

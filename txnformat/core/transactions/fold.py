@@ -63,8 +63,7 @@ int64."""
 
 
 DecidePending = Callable[[LogState, str, TransactionalIdState, Outcome, At], LogState]
-"""Commits or drops what concerns above this one keep pending in a transaction: positions, acknowledgements.
-"""
+"""Commits or drops the positions and acknowledgements that are pending in a transaction."""
 
 
 class Referred(NamedTuple):
